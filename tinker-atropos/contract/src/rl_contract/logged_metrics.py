@@ -149,6 +149,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/own_share", "fraction", "of the step: preparing and reporting, the trainer's own work that nothing "
            "hides; the rest waits for rollouts and the backend"),
     Metric("time/waiting", "s", "for a batch: sampling and scoring are the bottleneck"),
+    Metric("time/paused", "s", "of the step: the backend let it wait for room, or the process was frozen; not in the "
+           "pace"),
     Metric("time/preparing", "s", "the trainer's own work: groups to datums, metrics"),
     Metric("time/base_logprobs", "s", "the base model's logprobs, where kl/base is measured"),
     Metric("time/forward", "s", "the batch's logprobs before it is trained, for the loss dro"),

@@ -215,7 +215,10 @@ class TrainerSettings(BaseModel):
         default=600, gt=0, le=_WEEK, description="longest that training waits for an evaluation"
     )
     backend_deadline_seconds: float = Field(
-        default=300, gt=0, le=_WEEK, description="longest wait for one backend call"
+        default=300, gt=0, le=_WEEK, description="longest wait for an answer of the backend; `try again` is one"
+    )
+    backend_pause_seconds: float = Field(
+        default=86_400, gt=0, le=_WEEK, description="longest pause that the backend may ask for, or be full, in a row"
     )
 
     @property

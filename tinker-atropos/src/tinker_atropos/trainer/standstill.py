@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from rl_contract.trainer_messages import Pause, PauseCause
 
@@ -18,6 +18,7 @@ class Standstill:
     resumed_at: str | None = None
     _pauses: dict[PauseCause, tuple[Pause, float]] = field(default_factory=dict)
     _seconds: float = 0.0
+    _lap: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -32,14 +33,17 @@ class Standstill:
         with self._lock:
             return self._seconds + self._now_paused()
 
-    def begin(self, cause: PauseCause, reason: str) -> None:
-        """A pause begins, or lasts and has this reason now."""
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        before, self._lap = self._lap, self.seconds
+        return self._lap - before
+
+    def begin(self, cause: PauseCause, reason: str, ago: float = 0.0) -> None:
+        """A pause begins, so many seconds ago, or lasts and has this reason now."""
         with self._lock:
-            pause, began = self._pauses.get(cause, (None, self.clock()))
-            self._pauses[cause] = (
-                Pause(cause=cause, since=pause.since if pause else self._moment(), reason=reason),
-                began,
-            )
+            pause, began = self._pauses.get(cause, (None, self.clock() - ago))
+            since = pause.since if pause else self._moment(ago)
+            self._pauses[cause] = Pause(cause=cause, since=since, reason=reason), began
 
     def end(self, cause: PauseCause) -> None:
         """Nothing happens if there is no such pause."""
@@ -61,5 +65,5 @@ class Standstill:
         first = min((began for _, began in self._pauses.values()), default=None)
         return 0.0 if first is None else self.clock() - first
 
-    def _moment(self) -> str:
-        return self.now().isoformat(timespec="seconds")
+    def _moment(self, ago: float = 0.0) -> str:
+        return (self.now() - timedelta(seconds=ago)).isoformat(timespec="seconds")

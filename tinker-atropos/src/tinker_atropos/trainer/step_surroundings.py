@@ -76,6 +76,7 @@ class StepSurroundings:
             return
         status, interval = self.state.status, self.config.tinker.wandb_samples_interval
         self.accounting.trained(step, trained.batch, seconds)
+        metrics = {**metrics, "time/paused": status.standstill.lap()}
         counts = self.generator.metrics() | self.accounting.metrics() | self.state.progress.metrics()
         self.allowed.trained(ess_losses(trained.batch, trained.logprobs, step - 1, trained.first_datums))
         status.warn("ess", self.allowed.sentence)

@@ -16,6 +16,7 @@ from tinker_atropos.result import ResultFile
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.api_reports import ApiReports
 from tinker_atropos.trainer.attempt import AttemptEnd, TrainerAttempt
+from tinker_atropos.trainer.backend.answers import HEARD
 from tinker_atropos.trainer.backend.checkpoints import CheckpointKeeper
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.backend.token_use import TokenUse
@@ -66,6 +67,7 @@ class Run:
         self.state = state = TrainerState(
             StepCounts(steps), status, results, policy=CurrentPolicy(config.env.evaluates_at)
         )
+        HEARD.standstill = status.standstill
         status.warn("sampling", tempered_warning(tinker.sampling))
         self._tracker = tracker
         self.spending = Spending(TokenUse(), settings.prices, settings.spent, settings.budget)
@@ -126,6 +128,7 @@ class Run:
         """`/status`."""
         opened = self.state.opened
         call = opened.training.call if opened else None
+        HEARD.look()
         pause = self.state.status.standstill.pause
         waiting = (
             (pause and pause.sentence)

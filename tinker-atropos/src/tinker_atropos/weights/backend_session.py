@@ -34,9 +34,10 @@ def kind_of(path: str, allowed: tuple[str, ...] = KINDS) -> str:
 
 async def ask(doing: str, submit: Callable[[], Any]) -> Any:
     """Make one SDK call and wait for its result. Raises the RunError that says what is wrong."""
+    from tinker_atropos.trainer.backend.answers import Patience
     from tinker_atropos.trainer.backend.sdk_calls import submitted
 
-    return await submitted(doing, SECONDS, submit)
+    return await submitted(doing, Patience(SECONDS, pause=SECONDS), submit)
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceReco
 from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.backend import TinkerBackend
 from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoint, StoredCheckpoints, states_of
 from tinker_atropos.trainer.backend.lora_weights import Training
@@ -125,7 +126,7 @@ async def replay(
     first = next(number for number in range(step, 0, -1) if not (folder / f"{number - 1}.jsonl").exists())
     async with session("replay") as service:
         backend = TinkerBackend(service, config.tinker)
-        state = await _state_before(kept.record, first, config.tinker.backend_deadline_seconds)
+        state = await _state_before(kept.record, first, Patience.of(config.tinker))
         training = await _opened(backend, config, state, settings)
         for number in range(state.step + 1 if state else 1, step):
             if (before := read_step(folder, number)).changed_weights:
@@ -156,9 +157,9 @@ def _as_kept(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"tinker": tinker, "env": config.env.model_copy(update={"steps_per_eval": 0})})
 
 
-async def _state_before(record: StepRecord, first: int, deadline_seconds: float) -> StoredCheckpoint | None:
+async def _state_before(record: StepRecord, first: int, patience: Patience) -> StoredCheckpoint | None:
     """The newest state that steps from `first` on lead from to this one; None: the run's beginning."""
-    listed = states_of(await StoredCheckpoints(deadline_seconds).list(), record.uid)
+    listed = states_of(await StoredCheckpoints(patience).list(), record.uid)
     lineage = [state for state in listed if state.attempt <= record.attempt]
     near = [state for state in lineage if first - 1 <= state.step < record.step]
     if near or first == 1:

@@ -15,13 +15,14 @@ from tinker.lib.internal_client_holder import _internal_client_holder_thread_sin
 from rl_contract.bundled import BUNDLED
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.errors import BackendError, BackendLostError, CredentialsError, DivergedError
+from tinker_atropos.trainer.backend.answers import HEARD, Patience
 from tinker_atropos.trainer.backend.backend import TinkerBackend
 from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, answered, in_thread
 
 pytestmark = pytest.mark.usefixtures("addressed")
 
-STORED = StoredCheckpoints(30)
+STORED = StoredCheckpoints(Patience(30))
 
 
 async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running(bundled_training) -> None:
@@ -32,6 +33,17 @@ async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running(b
         await training.step([[datum(token=100_000)]], 1e-3)
     assert caught.value.training_run_id == training.run_id
     assert training.call is None
+
+
+async def test_the_sdks_answers_are_heard(bundled_training) -> None:
+    training_before, samples_before = (HEARD.renewed(asked)[0] for asked in ("training", "sampling"))
+    output = await bundled_training.step([[datum()]], 1e-3)
+    training_after = HEARD.renewed("training")[0]
+    assert training_after >= training_before + 6, "three requests and their results"
+    assert HEARD.renewed("sampling")[0] == samples_before
+    await output.sampler.sample(np.array([1, 2]), 1, SamplingSettings(max_tokens=1))
+    assert HEARD.renewed("sampling")[0] >= samples_before + 2
+    assert HEARD.renewed("training")[0] == training_after
 
 
 @pytest.mark.parametrize(
@@ -110,7 +122,7 @@ class NeverAnswered:
 async def test_a_wait_has_a_deadline_and_abandons_the_request() -> None:
     hanging = NeverAnswered()
     with pytest.raises(BackendError, match=r"optim_step: no answer within trainer.backend_deadline_seconds \(0.05 s\)"):
-        await answered("optim_step", 0.05, hanging)
+        await answered("optim_step", Patience(0.05), hanging)
     assert hanging.future().cancelled()
 
 
@@ -118,7 +130,7 @@ async def test_a_wait_has_a_deadline_and_abandons_the_request() -> None:
 async def test_who_is_canceled_gets_no_answer_that_came_just_then(turns: int) -> None:
     """Whatever the loop has done with the answer so far: training must not go on."""
     request = NeverAnswered()
-    waiting = asyncio.ensure_future(answered("forward_backward", 60, request))
+    waiting = asyncio.ensure_future(answered("forward_backward", Patience(60), request))
     await asyncio.sleep(0)
     request.future().set_result(1)
     for _ in range(turns):

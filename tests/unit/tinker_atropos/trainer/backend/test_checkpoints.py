@@ -6,6 +6,7 @@ import pytest
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
+from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.checkpoints import (
     BesideWeights,
     CheckpointKeeper,
@@ -18,7 +19,7 @@ from tinker_atropos.trainer.backend.checkpoints import (
     superfluous_states,
 )
 
-STORED = StoredCheckpoints(30)
+STORED = StoredCheckpoints(Patience(30))
 
 
 def checkpoint(attempt: int, step: int, kind: str = "state", uid: str = "u") -> StoredCheckpoint:
@@ -172,6 +173,6 @@ async def test_what_is_gone_already_is_deleted(bundled_training) -> None:
 async def test_a_backend_that_does_not_delete_is_a_warning(bundled_training, caplog) -> None:
     keep_one = keeper("stuck", 1, keep_checkpoints=1)
     await keep_one.save_state(bundled_training, 10, forever=True)
-    keep_one.stored = StoredCheckpoints(deadline_seconds=0)
+    keep_one.stored = StoredCheckpoints(Patience(0))
     await keep_one.tidy()
     assert "old checkpoints could not be deleted" in caplog.text

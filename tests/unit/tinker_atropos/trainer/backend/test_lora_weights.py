@@ -11,6 +11,7 @@ from tests.unit.tinker_atropos.trainer.backend.conftest import METADATA
 from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
 from tinker_atropos.errors import ConfigError
+from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.backend.lora_weights import StepOutput, Training
 from tinker_atropos.trainer.data.datums import Datum, trained_tokens
@@ -213,4 +214,4 @@ async def test_an_adapter_is_on_the_layers_that_were_asked_for(only, folder, bac
     tensors = await saved(continued, "continued", folder)
     adapted = {name for name in LAYERS if any(LAYERS[name] in tensor for tensor in tensors)}
     assert adapted == {only}
-    assert (await StoredCheckpoints(30).describe(path)).lora_layers == {name: name == only for name in LAYERS}
+    assert (await StoredCheckpoints(Patience(30)).describe(path)).lora_layers == {name: name == only for name in LAYERS}

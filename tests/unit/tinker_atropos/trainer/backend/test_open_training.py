@@ -13,6 +13,7 @@ from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 from rl_contract.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.backend import TinkerBackend
 from tinker_atropos.trainer.backend.checkpoints import BesideWeights, StoredCheckpoints, checkpoint_metadata
 from tinker_atropos.trainer.backend.lora_weights import Training
@@ -130,7 +131,7 @@ async def test_a_coefficient_needs_a_backend_that_samples_from_the_base_model(mo
 @pytest.mark.parametrize("with_optimizer", [False, True])
 async def test_missing_weights_are_refused(with_optimizer) -> None:
     path, _, _ = await parent()
-    await StoredCheckpoints(30).delete(path)
+    await StoredCheckpoints(Patience(30)).delete(path)
     with pytest.raises(ConfigError, match=f"startFrom names weights that the backend does not have: .*{path}"):
         await opening(path, with_optimizer=with_optimizer).open()
 

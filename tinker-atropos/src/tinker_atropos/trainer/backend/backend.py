@@ -1,7 +1,7 @@
 """A session of the tinker SDK: deadlines on every call, and errors in this package's vocabulary.
 
-The SDK retries connection errors for up to five minutes, and hangs at startup if the port is dead: hence a deadline
-around every future, and a `healthz` check before the first call.
+The SDK retries connection errors for up to five minutes, and hangs at startup if the port is dead: hence a bound on the
+silence around every future, and a `healthz` check before the first call.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import tinker
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import BackendError, RunError
 from tinker_atropos.trainer.backend import reachability
+from tinker_atropos.trainer.backend.answers import Patience, meaning_of
 from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.sdk_calls import gone_or, submitted
 from tinker_atropos.trainer.backend.token_use import TokenUse
@@ -37,7 +38,7 @@ async def wait_for_backend(base_url: str, deadline_seconds: float) -> None:
                 response = await client.get(url)
                 if response.status_code < 500:
                     return
-                reason = f"HTTP {response.status_code}"
+                reason = f"it answers {meaning_of(response).said}"
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 reason = reachability.reason(error, urlsplit(base_url).hostname or "")
             if time.monotonic() >= give_up:
@@ -54,7 +55,7 @@ class TinkerBackend:
     def __init__(self, service: tinker.ServiceClient, settings: TrainerSettings, used: TokenUse | None = None) -> None:
         self._service = service
         self._settings = settings
-        self._deadline = settings.backend_deadline_seconds
+        self._patience = Patience.of(settings)
         self._used = used or TokenUse()
 
     @classmethod
@@ -63,14 +64,14 @@ class TinkerBackend:
     ) -> "TinkerBackend":
         """`used` counts what all sessions of a process use."""
         service = tinker.ServiceClient(user_metadata=dict(metadata))
-        await submitted("opening a session", settings.backend_deadline_seconds, lambda: _open_session(service))
+        await submitted("opening a session", Patience.of(settings), lambda: _open_session(service))
         return cls(service, settings, used)
 
     async def context_length(self, base_model: str) -> int | None:
         """The model's longest sequence in tokens, if the backend reports it."""
         capabilities = await submitted(
             "asking for the backend's models",
-            self._deadline,
+            self._patience,
             lambda: tinker.RestClient().get_server_capabilities(),
         )
         lengths = {model.model_name: model.max_context_length for model in capabilities.supported_models}
@@ -82,7 +83,7 @@ class TinkerBackend:
         off = [f"trainer.{name}" for name, trained in settings.lora_layers.items() if not trained]
         client = await submitted(
             f"creating a training run of {base_model!r}" + (f" without {', '.join(off)}" if off else ""),
-            self._deadline,
+            self._patience,
             lambda: self._service.create_lora_training_client(
                 base_model,
                 rank=settings.lora_rank,
@@ -102,7 +103,7 @@ class TinkerBackend:
             create = self._service.create_training_client_from_state_with_optimizer
         loading = functools.partial(create, state_path, user_metadata=dict(metadata))
         try:
-            client = await submitted(f"loading {state_path}", self._deadline, loading)
+            client = await submitted(f"loading {state_path}", self._patience, loading)
         except RunError as error:
             raise gone_or(error) from error
         return Training(client, self._settings, self._used)
@@ -115,11 +116,13 @@ class TinkerBackend:
 
 
 def _open_session(service: tinker.ServiceClient) -> "Future[None]":
-    """Open the session now. The SDK waits an hour for an unpaid bill; its own check lets us fail immediately."""
+    """Open the session now. The SDK waits an hour for an unpaid bill; its own check lets us fail immediately. And it
+    takes samples that are paused for two hours to be stuck.
+    """
     service._check_accessible()  # noqa: SLF001 -- the only call that does not wait, see above
     holder = service.holder
-    no_pause = {"billing_exception_max_pause_duration_sec": 0}
-    holder._client_config = holder._client_config.model_copy(update=no_pause)  # noqa: SLF001 -- it has no other setting
+    ours = {"billing_exception_max_pause_duration_sec": 0, "sample_enable_stuck_detection": False}
+    holder._client_config = holder._client_config.model_copy(update=ours)  # noqa: SLF001 -- it has no other setting
     opened: Future[None] = Future()
     opened.set_result(None)
     return opened

@@ -17,6 +17,7 @@ from rl_contract.trainer_settings import TrainerSettings
 from rl_contract.wire import timestamp
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
+from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, gone_or, submitted
 
@@ -145,8 +146,8 @@ class StoredWeights:
 class StoredCheckpoints:
     """Every method can raise a RunError, which says nothing about the session's health."""
 
-    def __init__(self, deadline_seconds: float) -> None:
-        self._deadline = deadline_seconds
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
 
     async def list(self) -> list[StoredCheckpoint]:
         """All checkpoints of this key's owner that carry our metadata, of any run, newest first."""
@@ -155,7 +156,7 @@ class StoredCheckpoints:
         while True:
             # RestClient() itself may block, so it is created in the thread that uses it. Its connections are shared.
             page_of = functools.partial(_page, offset)
-            page = await submitted("listing checkpoints", self._deadline, page_of)
+            page = await submitted("listing checkpoints", self._patience, page_of)
             for listed in page.checkpoints:
                 kind = _KINDS.get(listed.checkpoint_type)
                 marked = kind and StoredCheckpoint.from_metadata(
@@ -172,7 +173,7 @@ class StoredCheckpoints:
         try:
             found = await submitted(
                 f"looking at {path}",
-                self._deadline,
+                self._patience,
                 lambda: tinker.RestClient().get_weights_info_by_tinker_path(path),
             )
         except RunError as error:
@@ -185,7 +186,7 @@ class StoredCheckpoints:
         """A checkpoint that is gone is deleted: the answer to an earlier request may have been lost."""
         try:
             await submitted(
-                f"deleting {path}", self._deadline, lambda: tinker.RestClient().delete_checkpoint_from_tinker_path(path)
+                f"deleting {path}", self._patience, lambda: tinker.RestClient().delete_checkpoint_from_tinker_path(path)
             )
         except RunError as error:
             if not isinstance(gone_or(error), CheckpointGoneError):
@@ -195,7 +196,7 @@ class StoredCheckpoints:
         """Remove a checkpoint's expiry."""
         await submitted(
             f"keeping {path}",
-            self._deadline,
+            self._patience,
             lambda: tinker.RestClient().set_checkpoint_ttl_from_tinker_path(path, None),
         )
 
@@ -214,7 +215,7 @@ class CheckpointKeeper:
         self._run_uid = settings.run_uid
         self._attempt = settings.attempt
         self._config = config
-        self.stored = StoredCheckpoints(config.backend_deadline_seconds)
+        self.stored = StoredCheckpoints(Patience.of(config))
         self._saved_last: str | None = None
 
     async def save_state(

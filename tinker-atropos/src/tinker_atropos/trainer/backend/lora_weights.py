@@ -26,6 +26,7 @@ from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Floats, Ints, SampleRefusedError
 from tinker_atropos.errors import BackendLostError, ConfigError
+from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.sdk_calls import TinkerSampler, answered, gone, refused, submitted
 from tinker_atropos.trainer.backend.token_use import TokenUse
@@ -77,7 +78,7 @@ class Training:
     def __init__(self, client: tinker.TrainingClient, settings: TrainerSettings, used: TokenUse | None = None) -> None:
         self._client = client
         self._settings = settings
-        self._deadline = settings.backend_deadline_seconds
+        self._patience = Patience.of(settings)
         self.used = used or TokenUse()
         self.call: tuple[str, float] | None = None
         self._base: Sampler | None = None
@@ -225,7 +226,7 @@ class Training:
         opening = functools.partial(tinker.SamplingClient.create, self._client.holder, base_model=base_model)
         try:
             doing = f"opening a sampler of the base model {base_model!r}"
-            sampler = self._sampler(await submitted(doing, self._deadline, opening, opening=False))
+            sampler = self._sampler(await submitted(doing, self._patience, opening, opening=False))
             await sampler.logprobs(probe_T)  # some servers look at the name only now
         except BackendLostError as error:
             error.training_run_id = self.run_id
@@ -248,12 +249,12 @@ class Training:
         return str((await self._wait(future, f"saving sampler weights {name}")).path)
 
     def _sampler(self, client: tinker.SamplingClient) -> Sampler:
-        return TinkerSampler(client, self._deadline, self.run_id, self.used)
+        return TinkerSampler(client, self._patience, self.run_id, self.used)
 
     async def _wait(self, future: Any, doing: str) -> Any:
         self.call = (doing, time.monotonic())
         try:
-            return await answered(doing, self._deadline, future)
+            return await answered(doing, self._patience, future)
         except BackendLostError as error:
             error.training_run_id = self.run_id
             raise

@@ -13,6 +13,7 @@ from tinker_atropos.chat.sampling import Ints, SampleRefusedError, SamplingSetti
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import BackendError, CheckpointLostError, ConfigError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
+from tinker_atropos.trainer.backend.answers import HEARD, Patience
 from tinker_atropos.trainer.backend.backend import TinkerBackend, wait_for_backend
 from tinker_atropos.trainer.backend.checkpoints import (
     StoredCheckpoint,
@@ -70,7 +71,7 @@ class TrainingOpener:
 
     @property
     def stored(self) -> StoredCheckpoints:
-        return StoredCheckpoints(self.deadline)
+        return StoredCheckpoints(Patience.of(self.config.tinker))
 
     @property
     def url(self) -> str:
@@ -99,22 +100,17 @@ class TrainingOpener:
             raise
 
     async def open_again(self, recorded: RecordedCheckpoint | None) -> Opened:
-        """Reopen after the backend was lost, retrying within the deadline. Raises like `open`.
+        """Reopen after the backend was lost, retrying within the deadline, in which pauses do not count. Raises like
+        `open`.
 
         `recorded` is what this process saved last. Without it, a restart is left to a new attempt.
         """
-        give_up = time.monotonic() + self.deadline
+        give_up = time.monotonic() + self.deadline - HEARD.seconds_paused
         while True:
             try:
-                opening = self._reach(recorded, restart_if_lost=False)
-                return await asyncio.wait_for(opening, give_up - time.monotonic())
-            except TimeoutError:
-                raise BackendError(
-                    f"the backend was lost and did not come back within trainer.backend_deadline_seconds "
-                    f"({self.deadline:g} s)"
-                ) from None
+                return await self._reach(recorded, restart_if_lost=False)
             except (BackendError, ConfigError) as error:  # the configuration was accepted the first time
-                if time.monotonic() + REOPEN_PAUSE_SECONDS >= give_up:
+                if time.monotonic() + REOPEN_PAUSE_SECONDS >= give_up + HEARD.seconds_paused:
                     raise
                 logger.warning("the backend is not back yet: %s", error)
                 await asyncio.sleep(REOPEN_PAUSE_SECONDS)

@@ -14,6 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 from rl_contract.wire import more_than
+from tinker_atropos.trainer.backend.answers import HEARD, TRAINING, meaning_of
 from tinker_atropos.trainer.backend.sdk_calls import in_thread
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,8 @@ async def explained(
     `seconds_waited`: for how long it owes an answer; None: for as long as the work takes.
     """
     begun = time.monotonic()
-    waited = seconds_waited or (lambda: time.monotonic() - begun)
+    # while it asks for patience, it does answer
+    waited = seconds_waited or (lambda: 0.0 if HEARD.paused(TRAINING) else time.monotonic() - begun)
     watch = asyncio.ensure_future(_watch(base_url, deadline_seconds, say, waited))
     try:
         return await work
@@ -58,18 +60,17 @@ async def _watch(base_url: str, deadline_seconds: float, say: Say, seconds_waite
     while True:
         waited = seconds_waited()
         late = waited >= FIRST_LOOK_SECONDS
-        why = await why_silent(base_url) if late or logged else None  # a wait may also end because the call has failed
+        trouble = HEARD.trouble() if late else None
+        # a wait may also end because the call has failed
+        why = f"it answers {trouble}" if trouble else await why_silent(base_url) if late or logged else None
         if late and why and why != logged:
             logger.warning("%s does not answer: %s; trying for up to %g s", shown(base_url), why, deadline_seconds)
             logged = why
         elif logged and not why:
             logger.info("%s answers", shown(base_url))
             logged = ""
-        say(
-            f"The backend at {shown(base_url)} does not answer for {more_than(waited)}: {why}."
-            if late and why
-            else None
-        )
+        what = f"answers {trouble}" if trouble else f"does not answer for {more_than(waited)}: {why}"
+        say(f"The backend at {shown(base_url)} {what}." if late and why else None)
         await asyncio.sleep(LOOK_SECONDS if late else FIRST_LOOK_SECONDS - waited)
 
 
@@ -92,7 +93,7 @@ async def why_silent(base_url: str, seconds: float = PROBE_SECONDS) -> str | Non
             response = await client.get(f"{base_url.rstrip('/')}/api/v1/healthz")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         return reason(error, host)
-    return f"it answers HTTP {response.status_code}" if response.status_code >= 500 else None
+    return f"it answers {meaning_of(response).said}" if response.status_code >= 500 else None
 
 
 def reason(error: BaseException, host: str) -> str:

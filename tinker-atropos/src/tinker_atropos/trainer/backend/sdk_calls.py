@@ -1,12 +1,13 @@
-"""Calls to the tinker SDK: awaited within a deadline, and off the event loop where the SDK would block it;
-and samples and logprobs of one snapshot.
+"""Calls to the tinker SDK: awaited for as long as the backend says that it is at work or has to wait, and off the event
+loop where the SDK would block it; and samples and logprobs of one snapshot.
 
 Its errors are translated to those of this package, which are named by who must act.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -27,18 +28,30 @@ from tinker_atropos.errors import (
     RunError,
     in_one_line,
 )
+from tinker_atropos.trainer.backend.answers import (
+    FIRST_PAUSE_SECONDS,
+    HEARD,
+    LONGEST_PAUSE_SECONDS,
+    SAMPLING,
+    TRAINING,
+    Asked,
+    Meaning,
+    Patience,
+    is_full,
+)
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.divergence import check_sample
+
+LOOK_SECONDS = 5.0
+"""Longest time between two looks at what the backend has answered meanwhile."""
 
 
 class TinkerSampler:
     """A Sampler over one snapshot."""
 
-    def __init__(
-        self, client: tinker.SamplingClient, deadline_seconds: float, training_run_id: str, used: TokenUse
-    ) -> None:
+    def __init__(self, client: tinker.SamplingClient, patience: Patience, training_run_id: str, used: TokenUse) -> None:
         self._client = client
-        self._deadline = deadline_seconds
+        self._patience = patience
         self._training_run_id = training_run_id
         self._used = used
 
@@ -67,7 +80,7 @@ class TinkerSampler:
 
     async def _answer(self, doing: str, future: Any) -> Any:
         try:
-            return await answered(doing, self._deadline, future)
+            return await answered(doing, self._patience, future, SAMPLING)
         except BackendLostError as error:
             cause = error.__cause__ or error
             if refused(cause) and not gone(cause):
@@ -94,7 +107,7 @@ class CheckpointGoneError(BackendError):
     """The backend does not have this checkpoint (anymore): its TTL has expired, or it was deleted."""
 
 
-def translate(error: BaseException, doing: str, deadline_seconds: float, *, opening: bool = False) -> RunError:
+def translate(error: BaseException, doing: str, *, opening: bool = False) -> RunError:
     """The RunError that an SDK error means.
 
     | the backend                       | while a run is opened | later            |
@@ -103,17 +116,18 @@ def translate(error: BaseException, doing: str, deadline_seconds: float, *, open
     | 402                               | BillingError          | BillingError     |
     | 400, 404, 409, 422, a user error  | ConfigError           | BackendLostError |
     | a metric that is null             | DivergedError         | DivergedError    |
-    | no answer within the deadline     | BackendError          | BackendError     |
+    | no answer, or none but errors,    | BackendError          | BackendError     |
+    | or a pause that lasts too long    |                       |                  |
     | anything else                     | BackendError          | BackendLostError |
 
     A refusal while a run is being opened is about its configuration. Later, the same answer (say, an unknown model)
-    means that the backend has lost its state. JSON has no NaN: many servers write null instead. 408, 429, 5xx and lost
-    connections arrive here only after the SDK has retried for minutes.
+    means that the backend has lost its state. JSON has no NaN: many servers write null instead. 408, 5xx and lost
+    connections arrive here only after the SDK has retried for minutes, and 429 never: it is waited out (`answers.py`).
     """
     cause = _root(error)
     status = cause.status_code if isinstance(cause, tinker.APIStatusError) else None
     if isinstance(cause, TimeoutError):
-        return BackendError(f"{doing}: no answer within trainer.backend_deadline_seconds ({deadline_seconds:g} s)")
+        return BackendError(f"{doing}: {str(cause) or 'no answer'}")
     if isinstance(cause, ValidationError) and (nulls := _null_metrics(cause)):
         return DivergedError(f"{doing}: the backend answered with numbers that are not finite ({', '.join(nulls)})")
     if status in (401, 403) or (opening and type(cause) is tinker.TinkerError):
@@ -174,23 +188,72 @@ def _sentence(error: BaseException) -> str:
 T = TypeVar("T")
 
 
-async def submitted(doing: str, deadline_seconds: float, submit: Callable[[], Any], *, opening: bool = True) -> Any:
-    """Submit in a thread (the SDK blocks while it opens a session) and wait for the result, within the deadline."""
+async def submitted(doing: str, patience: Patience, submit: Callable[[], Any], *, opening: bool = True) -> Any:
+    """Submit in a thread (the SDK blocks while it opens a session) and wait for the result. What the backend takes in
+    hand and then has no room for is submitted again.
+    """
+    lane, pause = HEARD.lane(TRAINING, "opening"), FIRST_PAUSE_SECONDS
     try:
-        async with asyncio.timeout(deadline_seconds):
-            return await in_thread(lambda: submit().result())
-    except Exception as error:  # the SDK's errors have no common base
-        raise translate(error, doing, deadline_seconds, opening=opening) from error
+        while True:
+            try:
+                answer = await _in_time(patience, in_thread(lambda: submit().result()), TRAINING)
+            except Exception as error:  # the SDK's errors have no common base
+                said = _sentence(_root(error))
+                if not (opening and refused(error) and is_full(said)):
+                    raise
+                lane.hear(Meaning("BackendFull", said), pause)
+                await _in_time(patience, asyncio.sleep(pause), TRAINING)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            else:
+                return answer
+    except Exception as error:
+        raise translate(error, doing, opening=opening) from error
+    finally:
+        lane.paused = None
 
 
-async def answered(doing: str, deadline_seconds: float, future: Any) -> Any:
-    """Wait for a future of the SDK within the deadline; giving up cancels it."""
+async def answered(doing: str, patience: Patience, future: Any, asked: Asked = TRAINING) -> Any:
+    """Wait for a future of the SDK; giving up cancels it."""
     try:
-        # Not by wait_for: before Python 3.12 it loses a cancellation that comes along with the result.
-        async with asyncio.timeout(deadline_seconds):
-            return await asyncio.wrap_future(future.future())
+        return await _in_time(patience, asyncio.wrap_future(future.future()), asked)
     except Exception as error:  # the SDK's errors have no common base
-        raise translate(error, doing, deadline_seconds) from error
+        raise translate(error, doing) from error
+
+
+async def _in_time(patience: Patience, work: Awaitable[T], asked: Asked) -> T:
+    """The work's result, unless the backend is silent for too long, answers with nothing but errors, or lets it pause
+    for too long: TimeoutError. A time in which this process did not run is not the backend's.
+    """
+    working = asyncio.ensure_future(work)
+    silent, heard = 0.0, HEARD.renewed(asked)
+    try:
+        while not working.done():
+            look = min(LOOK_SECONDS, patience.silence - silent)
+            begun = time.monotonic()
+            await asyncio.wait({working}, timeout=look)
+            HEARD.look()
+            if working.done():
+                break
+            _check_pause(patience, asked)
+            before, heard = heard, HEARD.renewed(asked)
+            silent = 0.0 if heard != before or heard[1] else silent + min(time.monotonic() - begun, look + 1.0)
+            if silent >= patience.silence:
+                trouble = HEARD.trouble(asked)
+                why = f": it answers {trouble}" if trouble else ""
+                raise TimeoutError(f"no answer within trainer.backend_deadline_seconds ({patience.silence:g} s){why}")
+        return working.result()
+    finally:
+        if working.cancel():
+            await asyncio.sleep(0)  # only then the SDK hears of it
+
+
+def _check_pause(patience: Patience, asked: Asked) -> None:
+    paused = HEARD.paused(asked)
+    if paused and HEARD.clock() - paused.since >= patience.pause:
+        what = "the backend is full" if paused.cause == "BackendFull" else "paused by the backend"
+        raise TimeoutError(
+            f"{what} for longer than trainer.backend_pause_seconds ({patience.pause:g} s): {paused.reason}"
+        )
 
 
 async def in_thread(call: Callable[[], T]) -> T:

@@ -21,9 +21,6 @@ from tinker_atropos.errors import BackendLostError, EnvironmentLostError, RunErr
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.inference.ledger import Ledger
 
-REOPENING_SECONDS = 600.0
-"""Longest wait of a sample for a lost backend to be reopened."""
-
 
 @dataclass(slots=True)
 class Book:
@@ -195,10 +192,7 @@ class Generator:
                 if policy is self._policy.latest:  # an older snapshot that is gone says nothing about the weights
                     self._on_failure(error)
                 following = self._policy.again(policy) if pinned else self._policy.after(policy)
-                try:
-                    next_one = await asyncio.wait_for(following, REOPENING_SECONDS)
-                except TimeoutError:
-                    raise UnavailableError(str(error)) from error
+                next_one = await following
                 if next_one is None:
                     gone = f"the weights of step {policy.step} are gone, which are evaluated: {error}"
                     raise UnavailableError(gone) from error

@@ -33,6 +33,8 @@ def _gauges(status: LiveStatus) -> Iterator[Metric]:
     yield GaugeMetricFamily("rl_trainer_total_steps", "Steps to train.", status.total_steps)
     yield GaugeMetricFamily("rl_trainer_seconds_per_step", "Smoothed duration.", status.seconds_per_step or 0)
     yield GaugeMetricFamily("rl_trainer_queued_groups", "Groups waiting at the api.", status.queued_groups)
+    paused = int(status.standstill.pause is not None)
+    yield GaugeMetricFamily("rl_trainer_paused", "1 while it waits for a backend or a disk that has no room.", paused)
     yield GaugeMetricFamily("rl_trainer_warnings", "Warnings that stand; /status says them.", len(status.warnings))
 
 

@@ -203,7 +203,10 @@ class LiveStatus:
         self.time_left.schedule = replace(self.time_left.schedule, total_steps=step)
 
     def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Record a finished step that took `seconds`. The first one does not count: it waited for the environment."""
+        """Record a finished step that took `seconds`. The first one does not count: it waited for the environment. Nor
+        do pauses.
+        """
+        seconds = max(0.0, seconds - metrics.get("time/paused", 0.0))
         if self.last_step_at is not None:
             previous = self.seconds_per_step or seconds
             self.seconds_per_step = previous + PACE_SMOOTHING * (seconds - previous)

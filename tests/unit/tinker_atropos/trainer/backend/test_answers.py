@@ -1,0 +1,328 @@
+"""What a backend's answers mean, what is sent again, and how long a call waits for what."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import httpx
+import pytest
+import tinker
+from tinker import _base_client
+from tinker._client import AsyncTinker
+from tinker.lib._auth_token_provider import ApiKeyAuthProvider
+from tinker.types import RequestErrorCategory
+
+from tinker_atropos.errors import BackendError, ConfigError
+from tinker_atropos.trainer.backend.answers import (
+    ANSWER,
+    HEARD,
+    PATIENCE_SECONDS,
+    SAMPLING,
+    TRAINING,
+    BackendAnswers,
+    HeardClient,
+    Meaning,
+    Patience,
+    is_full,
+    meaning_of,
+)
+from tinker_atropos.trainer.backend.sdk_calls import answered, submitted
+from tinker_atropos.trainer.standstill import Standstill
+
+ADAPTERS = "Maximum number of LoRA adapters (6) reached"
+FULL = (
+    ADAPTERS,
+    "max_loras reached",
+    "adapter limit exceeded",
+    "Too many active sessions for this key",
+    "session quota exceeded for project default",
+    "No free adapter slots",
+    "all 4 adapter slots are in use",
+    "no GPU workers available, try again later",
+    "The maximum number of concurrent training runs (2) has been reached",
+    "insufficient capacity to create a model",
+    "at capacity",
+    "Server is full",
+    "RESOURCE_EXHAUSTED: all replicas busy",
+    "Quota exceeded",
+)
+WRONG = (
+    "LoRA rank 64 exceeds the maximum of 32",
+    "maximum LoRA rank (32) exceeded",
+    "lora_rank is over the limit of 32 for this model",
+    "max_tokens exceeds the limit of 4096",
+    "the prompt is too long: the maximum context length of this model is exceeded",
+    "unknown model 'Qwen/none'",
+    "no such session",
+    "the adapter has no optimizer state",
+    "batch size limit reached",
+    "learning_rate must be at most 1",
+    "Validation error at model.base_model: field required",
+    "model Qwen/x is not available for training",
+    "",
+)
+
+
+@pytest.mark.parametrize("said", FULL)
+def test_no_room_is_no_fault_of_the_request(said: str) -> None:
+    assert is_full(said)
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_a_wrong_request_stays_wrong(said: str) -> None:
+    assert not is_full(said)
+
+
+def paused(state: str, reason: str | None = None) -> dict[str, Any]:
+    return {"type": "try_again", "queue_state": state, "queue_state_reason": reason}
+
+
+LOGIN = httpx.Response(200, html="<title>Log in</title>")
+
+MEANINGS: dict[str, tuple[httpx.Response, Meaning]] = {
+    "paused": (
+        httpx.Response(408, json=paused("paused_capacity", "Tinker is\n short on capacity")),
+        Meaning("BackendPaused", "Tinker is short on capacity"),
+    ),
+    "paused, by an older server": (
+        httpx.Response(200, json=paused("paused_rate_limit")),
+        Meaning("BackendPaused", "its rate limit is reached"),
+    ),
+    "at work": (httpx.Response(408, json=paused("active")), ANSWER),
+    "at work, and says no more": (httpx.Response(408, json={"type": "try_again"}), ANSWER),
+    "a gateway's own timeout": (httpx.Response(408, text="stream timeout"), Meaning(said="HTTP 408: stream timeout")),
+    "too many requests": (
+        httpx.Response(429, json={"detail": "slow down"}),
+        Meaning("BackendPaused", "HTTP 429: slow down"),
+    ),
+    "too many requests, in no words": (httpx.Response(429), Meaning("BackendPaused", "HTTP 429")),
+    "full": (
+        httpx.Response(400, json={"detail": ADAPTERS}),
+        Meaning("BackendFull", f"HTTP 400: {ADAPTERS}"),
+    ),
+    "full, in OpenAI's shape": (
+        httpx.Response(503, json={"error": {"message": "no capacity", "code": 1}}),
+        Meaning("BackendFull", "HTTP 503: no capacity"),
+    ),
+    "full, in plain text": (
+        httpx.Response(409, text="too many sessions"),
+        Meaning("BackendFull", "HTTP 409: too many sessions"),
+    ),
+    "a refusal": (httpx.Response(400, json={"detail": WRONG[0]}), ANSWER),
+    "a key that is refused": (httpx.Response(401, json={"detail": "no such key"}), ANSWER),
+    "a fault": (httpx.Response(500, json={"detail": "boom"}), Meaning(said="HTTP 500: boom")),
+    "a fault, in no words": (httpx.Response(500), Meaning(said="HTTP 500")),
+    "a gateway": (
+        httpx.Response(502, html="<h1>Bad Gateway</h1>"),
+        Meaning(said="HTTP 502: an HTML page"),
+    ),
+    "a way to somewhere else": (httpx.Response(302), Meaning(said="HTTP 302")),
+    "a login page": (LOGIN, Meaning(said="HTTP 200 with an HTML page: is it a Tinker API?")),
+    "JSON that is none": (
+        httpx.Response(500, content=b"{", headers={"content-type": "application/json"}),
+        Meaning(said="HTTP 500: {"),
+    ),
+    "a result": (httpx.Response(200, json={"request_id": "1"}), ANSWER),
+    "a list": (httpx.Response(200, json=[1]), ANSWER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("response", "meaning"), MEANINGS.values(), ids=MEANINGS)
+def test_meaning(response: httpx.Response, meaning: Meaning) -> None:
+    assert meaning_of(response) == meaning
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Of what was heard, and nothing was heard yet."""
+    clock = Clock()
+    monkeypatch.setattr(HEARD, "_lanes", {})
+    monkeypatch.setattr(HEARD, "clock", clock)
+    monkeypatch.setattr(HEARD, "standstill", Standstill(clock=clock))
+    return clock
+
+
+RETRY_AT_ONCE = {"retry-after": "0.01"}
+
+
+async def sent(path: str, *answers: httpx.Response, **headers: str) -> tuple[httpx.Response, int]:
+    """What the SDK gets of a backend that gives these answers one after the other, and how often that was asked."""
+    left = list(answers)
+
+    def next_one(_request: httpx.Request) -> httpx.Response:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    async with HeardClient(base_url="http://backend", transport=httpx.MockTransport(next_one)) as client:
+        response = await client.send(client.build_request("POST", path, json={}, headers=headers))
+    return response, len(answers) - len(left) + 1
+
+
+@pytest.mark.parametrize(
+    "turned_away",
+    [
+        httpx.Response(429, headers=RETRY_AT_ONCE),
+        httpx.Response(400, json={"detail": ADAPTERS}, headers=RETRY_AT_ONCE),
+        httpx.Response(503, text="at capacity", headers=RETRY_AT_ONCE),
+        httpx.Response(408, json=paused("paused_capacity"), headers=RETRY_AT_ONCE),
+        httpx.Response(429, headers={"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}),
+        httpx.Response(429, headers={"retry-after": "soon"}),
+        httpx.Response(429, headers={"retry-after": "-3"}),
+    ],
+)
+async def test_a_request_that_is_turned_away_is_sent_again(turned_away: httpx.Response) -> None:
+    response, asked = await sent("/api/v1/create_model", turned_away, turned_away, httpx.Response(200, json={}))
+    assert (response.status_code, asked) == (200, 3)
+    assert HEARD.paused(TRAINING) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/api/v1/create_model", httpx.Response(400, json={"detail": WRONG[0]})),
+        ("/api/v1/create_model", httpx.Response(401)),
+        ("/api/v1/create_model", httpx.Response(500)),
+        ("/api/v1/retrieve_future", httpx.Response(400, json={"detail": ADAPTERS})),  # asking again changes nothing
+        ("/api/v1/retrieve_future", httpx.Response(408, json=paused("paused_capacity"))),  # the SDK asks again
+        ("/api/v1/asample", httpx.Response(429)),  # the SDK holds back all samples together
+        ("/api/v1/session_heartbeat", httpx.Response(429)),
+    ],
+)
+async def test_other_answers_are_the_sdks(path: str, answer: httpx.Response) -> None:
+    response, asked = await sent(path, answer)
+    assert (response.status_code, asked) == (answer.status_code, 1)
+
+
+async def test_a_page_is_none_of_the_sdks_answers() -> None:
+    response, _ = await sent("/api/v1/create_model", LOGIN)
+    assert response.status_code == 502
+    assert HEARD.trouble() == MEANINGS["a login page"][1].said
+
+
+async def test_results_of_samples_are_told_from_those_of_training() -> None:
+    pause = httpx.Response(408, json=paused("paused_capacity"))
+    await sent("/api/v1/retrieve_future", pause, **{"X-Tinker-Request-Type": "Sample"})
+    assert HEARD.paused(SAMPLING) is not None
+    assert HEARD.paused(TRAINING) is None
+    await sent("/api/v1/asample", httpx.Response(200, json={"request_id": "2"}))
+    assert HEARD.paused(SAMPLING) is not None, "another sample is taken in hand, and waits like the others"
+    await sent("/api/v1/retrieve_future", httpx.Response(200, json={}), **{"X-Tinker-Request-Type": "Sample"})
+    assert HEARD.paused(SAMPLING) is None
+
+
+def test_a_pause_is_told_when_it_lasts_and_while_it_does(clock: Clock) -> None:
+    lane, still = HEARD.lane(TRAINING, "result"), HEARD.standstill
+    assert still is not None
+    lane.hear(Meaning("BackendPaused", "short on capacity"))
+    HEARD.look()
+    assert still.pause is None, "a moment's pause is no news"
+    clock.seconds = PATIENCE_SECONDS
+    lane.hear(Meaning("BackendPaused", "short on capacity"))
+    HEARD.look()
+    assert still.pause is not None
+    assert (still.pause.cause, still.seconds) == ("BackendPaused", PATIENCE_SECONDS)
+    lane.hear(ANSWER)
+    HEARD.look()
+    assert still.pause is None
+    assert still.resumed_at is not None
+
+
+def test_a_pause_of_what_is_no_longer_asked_is_over(clock: Clock) -> None:
+    HEARD.lane(SAMPLING, "result").hear(Meaning("BackendPaused", "short on capacity"))
+    clock.seconds = 110
+    HEARD.look()
+    assert HEARD.paused(SAMPLING) is not None
+    clock.seconds = 130
+    HEARD.look()
+    assert HEARD.paused(SAMPLING) is None
+
+
+class Unanswered:
+    """A future of the SDK."""
+
+    def __init__(self) -> None:
+        self.result: Future[str] = Future()
+
+    def future(self) -> "Future[str]":
+        return self.result
+
+
+async def waiting(patience: Patience, hear: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The end of a call; `hear` happens before each look, and the call is answered after so many of them."""
+    future, seen = Unanswered(), iter(range(200))
+
+    def look(_self: BackendAnswers) -> None:
+        number = next(seen, None)
+        if number is not None:
+            hear(number)
+        elif not future.result.done():
+            future.result.set_result("done")
+
+    monkeypatch.setattr(BackendAnswers, "look", look)
+    monkeypatch.setattr("tinker_atropos.trainer.backend.sdk_calls.LOOK_SECONDS", 0.002)
+    async with asyncio.timeout(60):
+        return str(await answered("forward_backward", patience, future))
+
+
+async def test_an_answer_renews_the_deadline_and_a_pause_has_its_own(clock: Clock, monkeypatch) -> None:
+    lane = HEARD.lane(TRAINING, "result")
+    assert await waiting(Patience(0.05), lambda _: lane.hear(Meaning("BackendPaused", "short")), monkeypatch) == "done"
+    lane.hear(ANSWER)
+    assert await waiting(Patience(0.05), lambda _: lane.hear(ANSWER), monkeypatch) == "done", "try again, it is at work"
+
+    def lasts(number: int) -> None:
+        clock.seconds = number
+        lane.hear(Meaning("BackendPaused", "short on capacity"))
+
+    with pytest.raises(BackendError, match=r"trainer.backend_pause_seconds \(30 s\): short on capacity"):
+        await waiting(Patience(0.05, pause=30), lasts, monkeypatch)
+
+
+async def test_another_kind_of_answer_does_not_renew_it(monkeypatch) -> None:
+    lane = HEARD.lane(SAMPLING, "result")
+    with pytest.raises(BackendError, match="no answer within"):
+        await waiting(Patience(0.05), lambda _: lane.hear(ANSWER), monkeypatch)
+
+
+async def test_nothing_but_errors_is_told_as_what_was_answered(monkeypatch) -> None:
+    lane = HEARD.lane(TRAINING, "request")
+    with pytest.raises(BackendError, match=r"backend_deadline_seconds \(0.05 s\): it answers HTTP 500: boom"):
+        await waiting(Patience(0.05), lambda _: lane.hear(Meaning(said="HTTP 500: boom")), monkeypatch)
+
+
+class Submission:
+    """Fails so often for want of room, as a server does that takes the request first."""
+
+    def __init__(self, said: str, times: int) -> None:
+        self.said, self.times = said, times
+
+    def __call__(self) -> "Submission":
+        return self
+
+    def result(self) -> str:
+        self.times -= 1
+        if self.times < 0:
+            return "done"
+        raise tinker.RequestFailedError(f"Request failed: {self.said}", "1", RequestErrorCategory.User)
+
+
+async def test_what_is_taken_in_hand_without_room_is_submitted_again(monkeypatch) -> None:
+    monkeypatch.setattr("tinker_atropos.trainer.backend.sdk_calls.FIRST_PAUSE_SECONDS", 0.01)
+    assert await submitted("creating", Patience(30), Submission(ADAPTERS, 3)) == "done"
+    with pytest.raises(ConfigError):
+        await submitted("creating", Patience(30), Submission(WRONG[0], 3))
+    assert HEARD.paused(TRAINING) is None
+
+
+def test_the_sdk_is_as_we_found_it() -> None:
+    """It builds each of its clients by this name, which is replaced."""
+    assert _base_client.AsyncHttpxClientWrapper is HeardClient
+    client = AsyncTinker(_auth=ApiKeyAuthProvider("tml-x"), base_url="http://backend")
+    assert isinstance(client._client, HeardClient)
