@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,21 +107,6 @@ def end_everything(root: Path) -> None:
     while any(holder(lock) for lock in locks):
         assert time.monotonic() < deadline, f"still alive after 120 s: {[lock for lock in locks if holder(lock)]}"
         time.sleep(0.05)
-
-
-@contextmanager
-def mounted(folder: Path, size: str) -> Iterator[Path]:
-    """A folder on a disk of that size. Skips the test where none may be mounted."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("needs mount")
-    if done.returncode:
-        pytest.skip(f"needs the right to mount a tmpfs: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture(scope="session")

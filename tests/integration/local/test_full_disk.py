@@ -1,13 +1,13 @@
 """A state folder on a full disk: a clear message, nothing lost, and it continues when there is space."""
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.local.conftest import Rlctl, end_everything, mounted
+from tests.integration.local.conftest import Rlctl, end_everything
 from tests.integration.local.scene import STEPS, Scene
 from tests.integration.local.scripted import RUN_FILE
+from tests.small_disks import filled, mounted
 
 
 @pytest.fixture
@@ -21,19 +21,6 @@ def small_disk(process: None, tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def scene(small_disk: Path, tmp_path: Path) -> Scene:
     return Scene(Rlctl(small_disk), tmp_path / "ledger")
-
-
-@contextlib.contextmanager
-def filled(disk: Path) -> Iterator[None]:
-    """Not a byte is free while the block runs."""
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        for size in (65536, 4096, 1):
-            with contextlib.suppress(OSError):
-                while file.write(b"x" * size) == size:
-                    pass
-    yield
-    ballast.unlink()
 
 
 def test_a_training_run_reaches_its_end(scene: Scene, small_disk: Path) -> None:

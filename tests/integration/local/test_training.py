@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.local.conftest import Rlctl, mounted, run_writer
+from tests.integration.local.conftest import Rlctl, run_writer
 from tests.integration.training.kept_rollouts import trained_items
+from tests.small_disks import mounted
 
 from rl_operator.local.state.locks import FileLock, holder
 

@@ -4,21 +4,25 @@ import dataclasses
 import json
 import resource
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.small_disks import filled, mounted
 
 from tinker_service.checkpoint_store import (
     RECORD_FILE,
     CheckpointRecord,
     CheckpointStore,
     Location,
+    TrainingRunRecord,
 )
 from tinker_service.model.adamw import AdamState
-from tinker_service.model.checkpoint_files import ADAPTER_CONFIG_FILE, ADAPTER_FILE, BaseModel
+from tinker_service.model.checkpoint_files import ADAPTER_CONFIG_FILE, ADAPTER_FILE, BaseModel, replace_text
 from tinker_service.model.lora import LoraAdapter, LoraSpec
 from tinker_service.model.training import Trainee
 from tinker_service.service_errors import MissingError, RequestError
@@ -167,14 +171,50 @@ def test_the_disk_quota_counts_everything_and_says_what_to_do(tmp_path: Path) ->
     save(store, trainee(), STATE, overwrite=True)
 
 
-def test_a_full_disk_is_reported_and_leaves_nothing_behind(checkpoint_store: CheckpointStore, tmp_path: Path) -> None:
-    """RLIMIT_FSIZE makes write() fail as a full disk does."""
+@pytest.mark.process
+@pytest.mark.parametrize("what", ["a checkpoint", "another one in its place", "a new training run"])
+def test_a_full_disk_is_waited_for_and_told_and_nothing_is_left_behind(tmp_path: Path, what: str) -> None:
+    record = TrainingRunRecord(training_run_id="s:train:1", base_model="b", lora_rank=2, created_at=datetime.now(UTC))
+    with mounted(tmp_path / "disk", "1m") as disk, ThreadPoolExecutor(1) as thread:
+        store = CheckpointStore(disk)
+        if what == "another one in its place":
+            save(store, trainee())
+        with filled(disk):
+            if what == "a new training run":
+                waiting = thread.submit(store.add_run, record)
+            else:
+                waiting = thread.submit(save, store, trainee(), overwrite=True)
+            give_up = time.monotonic() + 60
+            while store.no_space is None:
+                assert time.monotonic() < give_up, "nothing waits for room after 60 s"
+            assert not waiting.done()
+            assert "(0 of 1 MB free): make some" in store.no_space
+        waiting.result(60)
+        assert store.no_space is None
+        assert [path for path in disk.rglob("*") if path.name.startswith(".")] == []
+        found = store.runs() == [record] if what == "a new training run" else store.record(STATE).optimizer_step == 7
+        assert found
+
+
+@pytest.mark.process
+def test_a_text_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "64k") as disk:
+        (disk / "text").write_text("before")
+        with filled(disk), pytest.raises(OSError, match="No space left"):
+            replace_text(disk / "text", "after" * 1000)
+        assert {path.name: path.read_text() for path in disk.iterdir()} == {"text": "before"}
+
+
+def test_another_error_of_the_disk_is_reported_and_leaves_nothing_behind(
+    checkpoint_store: CheckpointStore, tmp_path: Path
+) -> None:
+    """RLIMIT_FSIZE makes write() fail as a damaged disk does."""
     save(checkpoint_store, trainee())
     before = checkpoint_store.record(STATE)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        with pytest.raises(RequestError, match=r"was not saved: .*: make room there or delete checkpoints") as raised:
+        with pytest.raises(RequestError, match=r"was not saved: .*: save again") as raised:
             save(checkpoint_store, trainee(), overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

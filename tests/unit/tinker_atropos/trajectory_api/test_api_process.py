@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.ports import free_port
+from tests.small_disks import mounted
 from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 
@@ -94,15 +95,8 @@ def test_a_journal_that_does_not_open_is_reported_once(api_process, tmp_path) ->
 
 @pytest.fixture
 def disk_of_2_mib(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"a full disk needs the right to mount a tmpfs (run as root): {mounted.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
+    with mounted(tmp_path / "disk", "2m") as disk:
+        yield disk
 
 
 def test_a_full_disk_delays_posts_loses_nothing_and_recovers(api_process, disk_of_2_mib) -> None:
@@ -116,8 +110,8 @@ def test_a_full_disk_delays_posts_loses_nothing_and_recovers(api_process, disk_o
                 break
             accepted += 1
         health = api.ops.get("/healthz")
-        assert (health.status_code, "disk is full" in health.text) == (503, True)
-        assert "disk is full" in api.status()["journal"]["error"]
+        assert (health.status_code, "no room is left in" in health.text) == (503, True)
+        assert "no room is left in" in api.status()["journal"]["error"]
         assert api.status()["queue"]["queued"]["groups"] == accepted > 4
 
         subprocess.run(["mount", "-o", "remount,size=16m", disk_of_2_mib], check=True)

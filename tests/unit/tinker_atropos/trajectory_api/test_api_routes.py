@@ -537,6 +537,7 @@ async def test_each_side_sees_the_other(api) -> None:
     assert first == {
         "self": {"state": "starting", "reason": None},
         "peer": {"state": "absent", "reason": None},
+        "no_space": None,
         "run_over": False,
         "current_step": 0,
         "total_steps": None,

@@ -290,7 +290,7 @@ async def test_readiness_follows_the_journal(api, ops) -> None:
     assert (await ops.get("/healthz")).status_code == 200
     await api.begin()
     api.service.journal._writer.execute("PRAGMA max_page_count = 1")
-    assert (await api.http.post("/scored_data", json=build.group(images="x" * 100_000))).status_code == 503
+    assert (await api.http.post("/scored_data", json=build.group(images="x" * 100_000))).status_code == 507
     health = await ops.get("/healthz")
-    assert (health.status_code, "the disk is full" in health.text) == (503, True)
+    assert (health.status_code, "no room is left in" in health.text) == (503, True)
     assert "rl_api_journal_failing 1.0" in (await ops.get("/metrics")).text

@@ -3,6 +3,7 @@
 Ports are those of a pod's manifest. In local mode every process gets a free one instead, in a variable.
 """
 
+import errno
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, Literal
@@ -44,6 +45,12 @@ ReportedState = Literal["starting", "working", "done", "failed"]
 
 PeerState = Literal["absent", "away", "starting", "working", "done", "failed", "lost"]
 """What the other side sees; `lost`: its lease expired without a final report."""
+
+DISK_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Of the operating system: whoever meets one waits, for as long as it lasts."""
+
+NO_SPACE_STATUS: Final = 507
+"""HTTP's status of an answer for which the disk has no room. The request is to be sent again, until it has."""
 
 EVALUATOR: Final = 0
 """The index of the environment that runs the evaluations."""

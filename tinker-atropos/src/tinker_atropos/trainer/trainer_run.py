@@ -74,7 +74,7 @@ class Run:
         results.cost = self.spending.cost_at_end
         results.evaluation = lambda: status.evaluated
         results.items = lambda: status.items
-        self._api = api = ApiClient(settings.api_url)
+        self._api = api = ApiClient(settings.api_url, standstill=status.standstill)
         lease = TrainerLease(api, status.heard_of)
         self._ledger = Ledger(ledger_folder)
         self.generator = Generator(

@@ -41,6 +41,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rl_contract.processes import NO_SPACE_STATUS
 from tinker_atropos.serving import is_loopback, json_response, peer_of
 from tinker_atropos.trajectory_api.messages.bodies import (
     MAX_BODY_BYTES,
@@ -76,7 +77,7 @@ from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryS
 from tinker_atropos.trajectory_api.store.batches import latest_group
 from tinker_atropos.trajectory_api.store.books import oldest_queued_at, read_books
 from tinker_atropos.trajectory_api.store.items import item_books
-from tinker_atropos.trajectory_api.store.journal import JournalError
+from tinker_atropos.trajectory_api.store.journal import DiskFullError, JournalError
 from tinker_atropos.trajectory_api.store.run_record import metrics_after
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -218,6 +219,7 @@ async def renew_lease(request: Request, role: Role) -> Response:
             "run_over": service.over_reason() is not None,
             "current_step": service.run_state.progress.steps_trained,
             "total_steps": service.registration.num_steps if service.registration else None,
+            "no_space": service.no_space(),
             "evaluated_step": service.run_state.evaluated_step,
             "environment_state": service.environment_state,
         }
@@ -361,7 +363,7 @@ async def _refuse(_request: Request, refusal: Exception) -> Response:
 
 async def _unavailable(_request: Request, error: Exception) -> Response:
     """Clients retry after a 5xx, so a full disk loses nothing."""
-    return json_response({"detail": str(error)}, 503)
+    return json_response({"detail": str(error)}, NO_SPACE_STATUS if isinstance(error, DiskFullError) else 503)
 
 
 async def _left(_request: Request, _error: Exception) -> Response:

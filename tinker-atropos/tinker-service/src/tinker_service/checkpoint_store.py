@@ -11,7 +11,8 @@ import contextlib
 import logging
 import re
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ import torch
 from pydantic import BaseModel as Record
 from pydantic import ConfigDict, ValidationError
 
+from rl_contract.processes import DISK_FULL_ERRORS, NO_SPACE_STATUS
 from tinker_service.model import checkpoint_files as files
 from tinker_service.model.lora import LoraSpec
 from tinker_service.model.training import Trainee
@@ -33,7 +35,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 RECORD_FILE = "checkpoint.json"
 RUN_FILE = "training_run.json"
-NO_SPACE_STATUS = 507
+FULL_SECONDS = 1.0
+"""How often a write that found the disk full is tried again."""
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.:-]*"
 _PATH = re.compile(rf"tinker://(?P<run>{_PART})/(?P<kind>{'|'.join(KINDS)})/(?P<name>{_PART})")
@@ -104,9 +107,13 @@ class Location:
 
 
 class CheckpointStore:
-    """The folder of all training runs. `max_bytes` None: as much as the disk holds."""
+    """The folder of all training runs. `max_bytes` None: as much as the disk holds.
+
+    `no_space`: why a write waits for room on the disk, while one does; its caller, and all that comes after it, wait.
+    """
 
     def __init__(self, root: Path, max_bytes: int | None = None) -> None:
+        self.no_space: str | None = None
         self._root = root
         self._max_bytes = max_bytes
         root.mkdir(parents=True, exist_ok=True)
@@ -140,15 +147,19 @@ class CheckpointStore:
             optimizer_step=optimizer.step if optimizer else None,
             user_metadata=user_metadata,
         )
-        with _whole(folder, location) as temporary:
-            if location.kind == "external_weights":
-                files.write_adapter(temporary, trainee.adapter, base, torch.float32)
-                files.write_readme(temporary, trainee.adapter, base)
-            else:
-                files.write_adapter(temporary, trainee.adapter, base)
-            if optimizer:
-                files.write_optimizer(temporary, optimizer, list(trainee.adapter.parameters))
-            (temporary / RECORD_FILE).write_text(record.model_dump_json(indent=1), encoding="utf-8")
+
+        def write() -> None:
+            with _whole(folder, location) as temporary:
+                if location.kind == "external_weights":
+                    files.write_adapter(temporary, trainee.adapter, base, torch.float32)
+                    files.write_readme(temporary, trainee.adapter, base)
+                else:
+                    files.write_adapter(temporary, trainee.adapter, base)
+                if optimizer:
+                    files.write_optimizer(temporary, optimizer, list(trainee.adapter.parameters))
+                (temporary / RECORD_FILE).write_text(record.model_dump_json(indent=1), encoding="utf-8")
+
+        self._when_there_is_room(write)
 
     def load(self, path: str, device: torch.device, *, with_optimizer: bool, trainable: bool) -> Trainee:
         """Read a checkpoint. Raises MissingError if it does not exist (anymore)."""
@@ -210,8 +221,12 @@ class CheckpointStore:
 
     def add_run(self, record: TrainingRunRecord) -> None:
         folder = self._root / record.training_run_id
-        folder.mkdir(exist_ok=True)
-        files.replace_text(folder / RUN_FILE, record.model_dump_json(indent=1))
+
+        def write() -> None:
+            folder.mkdir(exist_ok=True)
+            files.replace_text(folder / RUN_FILE, record.model_dump_json(indent=1))
+
+        self._when_there_is_room(write)
 
     def runs(self) -> list[TrainingRunRecord]:
         """All training runs, newest first."""
@@ -256,23 +271,43 @@ class CheckpointStore:
                 NO_SPACE_STATUS,
             )
 
+    def _when_there_is_room(self, write: Callable[[], None]) -> None:
+        while True:
+            try:
+                write()
+            except OSError as error:
+                if error.errno not in DISK_FULL_ERRORS:
+                    raise
+            else:
+                self.no_space = None
+                return
+            usage = shutil.disk_usage(self._root)
+            free = f"{usage.free // 10**6} of {usage.total // 10**6} MB free"
+            if self.no_space is None:
+                log.warning("no room is left in %s (%s): what is to be saved waits for it", self._root, free)
+            self.no_space = f"no room is left for checkpoints in {self._root} ({free}): make some, saving waits for it"
+            time.sleep(FULL_SECONDS)
+
     def _folder(self, location: Location) -> Path:
         return self._root / location.training_run_id / location.kind / location.name
 
 
 @contextlib.contextmanager
 def _whole(folder: Path, location: Location) -> Iterator[Path]:
-    """A folder to write to, moved into place only after all of it was written. Raises RequestError."""
+    """A folder to write to, moved into place only after all of it was written. Raises RequestError, and OSError if the
+    disk is full.
+    """
     temporary = None
     try:
         temporary = files.new_hidden_folder(folder)
         yield temporary
         files.move_into_place(temporary, folder)
     except OSError as error:
+        if error.errno in DISK_FULL_ERRORS:
+            raise
         log.exception("saving %s failed", location.path)
         raise RequestError(
-            f"{location.path} was not saved: {error.strerror} in the service's data folder: "
-            f"make room there or delete checkpoints, then save again",
+            f"{location.path} was not saved: {error.strerror} in the service's data folder: save again",
             NO_SPACE_STATUS,
         ) from None
     finally:

@@ -72,6 +72,41 @@ async def test_an_api_that_stays_unreachable_ends_the_run_with_its_address() -> 
     await client.close()
 
 
+FULL = JSONResponse({"detail": "no room is left in /data (0 of 12 MB free): make some"}, 507)
+
+
+async def test_a_full_disk_is_waited_for_without_end_and_told(client_of) -> None:
+    """Though it is full for longer than an api may be away."""
+    asked: list[bool] = []
+
+    class Watched(ScriptedApi):
+        async def _answer(self, request: Request) -> Response:
+            asked.append(standstill.pause is not None)
+            return await super()._answer(request)
+
+    api = Watched(*[FULL] * 4, JSONResponse({"batch": None}))
+    async with client_of(api, retry_seconds=0) as client:
+        standstill = client._standstill
+        assert await client.batch(3) is None
+        assert standstill.resumed_at is not None
+    assert asked == [False, True, True, True, True]
+    assert standstill.pause is None
+
+
+async def test_a_pause_lasts_as_long_as_the_lease_says_so(client_of) -> None:
+    """Senders may wait while the trainer itself writes nothing."""
+    full = JSONResponse({"peer": {"state": "working"}, "total_steps": 4, "no_space": "0 of 12 MB free"})
+    api = ScriptedApi(full, FULL, JSONResponse({"batch": None}), lease("working"))
+    async with client_of(api) as client:
+        await client.renew_lease("working")
+        told = client._standstill.pause
+        assert (told.cause, told.reason) == ("DiskFull", "0 of 12 MB free")
+        await client.batch(3)
+        assert client._standstill.pause.since == told.since, "another call has found room"
+        await client.renew_lease("working")
+        assert client._standstill.pause is None
+
+
 async def test_a_refusal_is_not_repeated(client_of) -> None:
     api = ScriptedApi(Response("steps_trained: must be at least 0", 422))
     async with client_of(api) as client:

@@ -9,11 +9,12 @@ import httpx
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rl_contract.processes import API_URL, PeerState, ReportedState
+from rl_contract.processes import API_URL, NO_SPACE_STATUS, PeerState, ReportedState
 from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import ItemAccount
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import InternalError, in_one_line
+from tinker_atropos.trainer.standstill import Standstill
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
 
 RETRY_SECONDS = 60.0
@@ -42,10 +43,11 @@ class Peer(_Wire):
 
 
 class LeaseAnswer(_Wire):
-    """`total_steps` is None until a trainer has registered."""
+    """`total_steps` is None until a trainer has registered. `no_space`: the api's disk is full, and senders wait."""
 
     peer: Peer
     total_steps: int | None = None
+    no_space: str | None = None
 
 
 class Account(_Wire):
@@ -108,10 +110,16 @@ class MetricsAnswer(_Wire):
 
 
 class ApiClient:
-    """Every method raises InternalError when the api is unavailable for longer than RETRY_SECONDS."""
+    """Every method raises InternalError when the api is unavailable for longer than RETRY_SECONDS. While its disk is
+    full it waits, and `standstill` says so.
+    """
 
-    def __init__(self, url: str = API_URL, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(
+        self, url: str = API_URL, retry_seconds: float = RETRY_SECONDS, standstill: Standstill | None = None
+    ) -> None:
         self._url = url
+        self._standstill = standstill or Standstill()
+        self._no_space: dict[object, str] = {}
         self._retry_seconds = retry_seconds
         self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, headers={"accept": ACCEPTED})
 
@@ -179,7 +187,9 @@ class ApiClient:
 
     async def renew_lease(self, state: ReportedState, reason: str | None = None) -> LeaseAnswer:
         body = {"state": state, "reason": reason, "ttl_seconds": LEASE_TTL_SECONDS}
-        return await self._ask(LeaseAnswer, "PUT", "/rl/lease/trainer", body=body)
+        answer = await self._ask(LeaseAnswer, "PUT", "/rl/lease/trainer", body=body)
+        self._note_room("lease", answer.no_space)
+        return answer
 
     async def report_progress(
         self,
@@ -218,13 +228,28 @@ class ApiClient:
     async def _call(
         self, method: str, path: str, *, body: dict[str, Any] | None = None, query: dict[str, int] | None = None
     ) -> bytes:
-        give_up = time.monotonic() + self._retry_seconds
-        pause = 0.05
         content = None if body is None else orjson.dumps(body)
         headers = {"content-type": "application/json"} if content else None
+        call = object()
+        try:
+            return await self._until_answered(call, method, path, content=content, params=query, headers=headers)
+        finally:
+            self._note_room(call, None)
+
+    def _note_room(self, source: object, no_space: str | None) -> None:
+        """The disk is full as long as any source says so: a call that waits, or the api's answer to the lease."""
+        if no_space is not None:
+            self._no_space[source] = no_space
+            self._standstill.begin("DiskFull", no_space)
+        elif self._no_space.pop(source, None) is not None and not self._no_space:
+            self._standstill.end("DiskFull")
+
+    async def _until_answered(self, call: object, method: str, path: str, **parts: Any) -> bytes:
+        give_up = time.monotonic() + self._retry_seconds
+        pause = 0.05
         while True:
             try:
-                response = await self._client.request(method, path, content=content, params=query, headers=headers)
+                response = await self._client.request(method, path, **parts)
             except httpx.TransportError as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:
@@ -233,6 +258,11 @@ class ApiClient:
                 trouble = f"HTTP {response.status_code}: {response.text[:200]}"
                 if response.status_code < 500:
                     raise InternalError(f"{method} {self._url}{path} was refused: {trouble}")
+                if response.status_code == NO_SPACE_STATUS:
+                    self._note_room(call, str(orjson.loads(response.content)["detail"]))
+                    await asyncio.sleep(pause)
+                    give_up = time.monotonic() + self._retry_seconds
+                    continue
             if time.monotonic() + pause > give_up:
                 raise InternalError(
                     f"the trajectory API at {self._url} (RL_API_URL) was away for {self._retry_seconds:g} s "

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from tinker_atropos.disk_room import is_full
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import (
     MAX_ENVIRONMENTS,
@@ -33,7 +34,7 @@ from tinker_atropos.trajectory_api.service.held_leases import HeldLeases, LeaseV
 from tinker_atropos.trajectory_api.service.pace import Pace, over_reason, pace, status_of_env
 from tinker_atropos.trajectory_api.store import batches, books, items, run_record
 from tinker_atropos.trajectory_api.store.arrivals import HOLD_SECONDS, Intake, Stored, add_deliveries
-from tinker_atropos.trajectory_api.store.journal import Journal, JournalError
+from tinker_atropos.trajectory_api.store.journal import DiskFullError, Journal, JournalError
 
 SILENT_SECONDS = 15.0
 """An environment that has not requested its status for this long has left (BaseEnv does so ten times a second)."""
@@ -123,7 +124,7 @@ class TrajectoryService:
         self._registering = asyncio.Lock()
         self.intake = Intake(self._store, journal.full_sentence(), hold_seconds)
         self._missing = 0  # rollouts that the waiting trainer lacks
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, JournalError] = {}
         self._asked_at: dict[str, float] = {}
         self._counts: tuple[int, list[GroupCount]] = (-1, [])
 
@@ -341,7 +342,12 @@ class TrajectoryService:
 
     def unready(self) -> str | None:
         """Why the journal is not available, or None. A failure lasts until the same kind of write succeeds."""
-        return next(iter(self._failures.values()), None)
+        return next(map(str, self._failures.values()), None)
+
+    def no_space(self) -> str | None:
+        """Why writes wait for room on the disk; None: there is some, though nothing was written since."""
+        full = next((str(error) for error in self._failures.values() if isinstance(error, DiskFullError)), None)
+        return full if full and is_full(self.journal.path.parent) else None
 
     async def _change(self, kind: str, change: Callable[..., None], *args: object) -> None:
         await self._write(kind, change, *args)
@@ -352,7 +358,7 @@ class TrajectoryService:
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._writer, self.journal.write, change, *args)
         except JournalError as error:
-            self._failures[kind] = str(error)
+            self._failures[kind] = error
             raise
         self._failures.pop(kind, None)
         return answer

@@ -29,6 +29,8 @@ HOLD_SECONDS = 280.0
 RETRY_SECONDS = 1.0
 """How often a held POST checks for room that is not signaled: space on the disk."""
 
+NO_SPACE = "no room is left for the journal: make some, the sender tries again"
+
 DEALT_AGAIN = "dealt_again"
 """Why a group is dropped whose item is another process's by now: it would be trained twice."""
 
@@ -171,7 +173,7 @@ class Intake:
     def __init__(self, write: Write, full: str, hold_seconds: float) -> None:
         """`full` is the error message for those that got no room."""
         self._write = write
-        self._full = full
+        self._full, self._no_space = full, False
         self._hold_seconds = hold_seconds
         self._senders: list[_Sender] = []
         self._commit: asyncio.Task[None] | None = None
@@ -202,7 +204,7 @@ class Intake:
                 await asyncio.wait_for(self._room.wait(), min(RETRY_SECONDS, remaining))
             if (states := await self._try(delivery)) is not None:
                 return states
-        raise JournalError(self._full)
+        raise DiskFullError(NO_SPACE) if self._no_space else JournalError(self._full)
 
     async def _try(self, delivery: PostedGroups) -> Stored | None:
         """Senders that arrive during a commit share the next one: a slow disk costs latency, not throughput."""
@@ -218,11 +220,13 @@ class Intake:
             try:
                 outcomes = await self._write([sender.delivery for sender in senders])
             except DiskFullError:
-                outcomes = [None] * len(senders)
+                outcomes, self._no_space = [None] * len(senders), True
             except Exception as error:  # noqa: BLE001 -- each sender raises it in its own request
                 for sender in senders:
                     sender.states.set_exception(error)
                 continue
+            else:
+                self._no_space = False
             for sender, states in zip(senders, outcomes, strict=True):
                 sender.states.set_result(states)
             self.arrival.set()

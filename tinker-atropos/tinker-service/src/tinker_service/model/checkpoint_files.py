@@ -124,9 +124,13 @@ def recover(hidden: Path) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    temporary.write_text(text, encoding="utf-8")
-    _sync(temporary)
-    temporary.rename(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        _sync(temporary)
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def bytes_of(tensors: Iterator[torch.Tensor]) -> int:

@@ -204,7 +204,9 @@ class _Api:
             self._service.registry.touch_living(session_of(owner))
         future = await self._futures.wait(request_id, LONG_POLL_SECONDS)
         if future is None:
-            return json_response({"type": "try_again", "request_id": request_id, "queue_state": "active"}, 408)
+            no_space = self._service.store.no_space
+            queue = {"queue_state": "paused_capacity" if no_space else "active", "queue_state_reason": no_space}
+            return json_response({"type": "try_again", "request_id": request_id, **queue}, 408)
         return _result_response(future)
 
     async def cancel_future(self, request: Request) -> Response:

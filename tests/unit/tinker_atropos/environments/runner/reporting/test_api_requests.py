@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from atroposlib.envs.base import BaseEnv
@@ -22,6 +23,7 @@ from tinker_atropos.environments.runner.reporting.api_requests import (
     GroupSender,
     StatusPolls,
     kept_connection,
+    post_until_answered,
     respect_room,
 )
 from tinker_atropos.environments.runner.reporting.counters import HOPELESS_AFTER, Counters
@@ -45,7 +47,7 @@ def api(answers: list[Response], asked: list[dict]) -> Starlette:
 
 async def test_a_closed_port_and_a_failing_api_are_waited_out() -> None:
     asked: list[dict] = []
-    answers: list[Response] = [PlainTextResponse("disk full", 503), JSONResponse({"status": "success"})]
+    answers: list[Response] = [PlainTextResponse("away", 503), JSONResponse({"status": "success"})]
     listener = bind("127.0.0.1", 0, "RL_API_URL")  # bound, but not listening yet: refused
     registration = EnvironmentRegistration(f"http://127.0.0.1:{listener.getsockname()[1]}", index=3)
     asking = asyncio.create_task(registration.ask(ENV))
@@ -247,6 +249,14 @@ async def test_a_repeat_carries_the_same_key(trouble) -> None:
     assert api.paths == ["/scored_data_list"] * 2
     assert (len(set(api.keys)), api.bodies[0]) == (1, api.bodies[1])
     assert counters.accepted == 2
+
+
+async def test_a_full_disk_is_waited_for_longer_than_an_api_that_is_away() -> None:
+    answers = [507, 507, 507, 200]
+    transport = httpx.MockTransport(lambda _: httpx.Response(answers.pop(0)))
+    async with httpx.AsyncClient(base_url="http://api", transport=transport) as client:
+        answer = await post_until_answered(client, "/scored_data", b"{}", {}, retry_seconds=0)
+    assert (answer.status_code, answers) == (200, [])
 
 
 async def test_a_refused_group_is_counted_and_not_sent_again() -> None:

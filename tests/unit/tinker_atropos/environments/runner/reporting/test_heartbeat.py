@@ -69,6 +69,26 @@ async def test_giving_up_on_a_refusal_quotes_it() -> None:
     assert "64 environments are live" in str(errors[0])
 
 
+async def test_a_full_disk_of_the_api_is_no_silence() -> None:
+    asked = asyncio.Event()
+
+    async def full(_request: Request) -> Response:
+        asked.set()
+        return json_response({"detail": "no room is left"}, 507)
+
+    errors: list[RunError | None] = []
+    app = Starlette(routes=[Route("/rl/lease/environment", full, methods=["PUT"])])
+    async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
+        settings = Settings(api_url=f"http://127.0.0.1:{port}", ops_host="127.0.0.1", ops_port=0)
+        async with heartbeat_running(settings, SharedState(total_steps=5), errors.append) as heartbeat:
+            heartbeat._last_answer_at = time.monotonic() - SILENCE_SECONDS - 1
+            await asyncio.wait_for(asked.wait(), 60)
+            with pytest.raises(httpx.HTTPStatusError):
+                await heartbeat._beat()
+            assert heartbeat._last_answer_at > time.monotonic() - SILENCE_SECONDS
+    assert errors == []
+
+
 @pytest.mark.parametrize(
     ("first_answer_seconds", "answered", "silence", "gives_up"),
     [(600, False, 599, False), (600, False, 601, True), (600, True, 59, False), (600, True, 61, True)],

@@ -24,6 +24,7 @@ import httpx
 import orjson
 from atroposlib.envs.base import BaseEnv, EvalHandlingEnum
 
+from rl_contract.processes import NO_SPACE_STATUS
 from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.environments.runner.reporting.items_under_way import ItemsUnderWay
 from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutReports, encode
@@ -46,6 +47,7 @@ class EnvironmentRegistration:
 
     def __init__(self, api_url: str, index: int) -> None:
         self.trouble: str | None = None
+        self._limit: asyncio.Timeout | None = None
         self._url = f"{api_url}/register-env"
         self.index = index
 
@@ -53,7 +55,7 @@ class EnvironmentRegistration:
         """Raises InternalError if the trainer does not start in time, or the api refuses."""
         env._register_env = functools.partial(self.ask, env)  # noqa: SLF001 -- the request inside `register_env`
         try:
-            async with asyncio.timeout(deadline_seconds):
+            async with asyncio.timeout(deadline_seconds) as self._limit:
                 await env.register_env()
         except TimeoutError:
             why = f"{self.trouble}: is RL_API_URL right, and does its pod run?" if self.trouble else "see its log"
@@ -86,6 +88,8 @@ class EnvironmentRegistration:
                         self.trouble = None
                         answer: dict[str, Any] = response.json()
                         return answer
+                    if response.status_code == NO_SPACE_STATUS and self._limit and (due := self._limit.when()):
+                        self._limit.reschedule(due + PAUSE_SECONDS)
                     self._note(f"HTTP {response.status_code}: {response.text[:300]}")
                 await asyncio.sleep(PAUSE_SECONDS)
 
@@ -256,10 +260,17 @@ class GroupSender:
 
 
 async def post_until_answered(
-    client: httpx.AsyncClient, path: str, body: bytes, headers: Mapping[str, str]
+    client: httpx.AsyncClient,
+    path: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    retry_seconds: float = RETRY_SECONDS,
 ) -> httpx.Response:
-    """Post JSON, again for RETRY_SECONDS while the API is unavailable. Raises httpx.TransportError if it stays so."""
-    give_up_at = time.monotonic() + RETRY_SECONDS
+    """Post JSON, again for `retry_seconds` while the API is unavailable, and as long as its disk is full. Raises
+    httpx.TransportError if it stays away.
+    """
+    give_up_at = time.monotonic() + retry_seconds
     while True:
         sent_at = time.monotonic()
         try:
@@ -268,9 +279,12 @@ async def post_until_answered(
             if time.monotonic() > give_up_at:
                 raise
         else:
-            give_up_at += time.monotonic() - sent_at  # it held the request, and was not down
-            if not response.is_server_error or time.monotonic() > give_up_at:
-                return response
+            if response.status_code == NO_SPACE_STATUS:
+                give_up_at = time.monotonic() + retry_seconds
+            else:
+                give_up_at += time.monotonic() - sent_at  # it held the request, and was not down
+                if not response.is_server_error or time.monotonic() > give_up_at:
+                    return response
         await asyncio.sleep(REPEAT_AFTER_SECONDS)
 
 

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
 from rl_contract.env_vars import RL_OPS_PORT
-from rl_contract.processes import ReportedState
+from rl_contract.processes import NO_SPACE_STATUS, ReportedState
 from tinker_atropos.environments.rollout.rollouts import FAILURE_KINDS
 from tinker_atropos.environments.runner.reporting.counters import FAILURE_REASONS, FILTER_REASONS
 from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutSender
@@ -177,6 +177,8 @@ class Heartbeat:
         lease = {"state": shared.lease_state, "reason": shared.lease_reason, "ttl_seconds": TTL_SECONDS}
         said = {"warnings": shared.warnings, "environment_state": shared.environment_state}
         response = await self._client.put("/rl/lease/environment", json=lease | whose | said)
+        if response.status_code == NO_SPACE_STATUS:  # the lease counts, though it is not written yet
+            self._last_answer_at = time.monotonic()
         if response.is_error:
             refused = f"HTTP {response.status_code}: {response.text[:300]}"
             raise httpx.HTTPStatusError(refused, request=response.request, response=response)

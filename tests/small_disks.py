@@ -1,0 +1,36 @@
+"""Disks that are small, and full when a test says so."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, size: str) -> Iterator[Path]:
+    """A folder on a disk of that size. Skips the test where none may be mounted."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("needs mount")
+    if done.returncode:
+        pytest.skip(f"needs the right to mount a tmpfs: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def filled(disk: Path) -> Iterator[None]:
+    """Not a byte is free while the block runs."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (65536, 4096, 1):
+            with contextlib.suppress(OSError):
+                while file.write(b"x" * size) == size:
+                    pass
+    yield
+    ballast.unlink()
