@@ -24,7 +24,7 @@ from tests.benchmarks.load_client import LoadClient, for_each, load_client
 from tests.integration.cluster.kubelet import API, ENVIRONMENT, NODE, TRAINER, End, result, running
 from tests.integration.cluster.trainer import OPS_PORT
 
-from rl_operator.api.names import RUN_LABEL
+from rl_operator.api.names import ATTEMPT_LABEL, RUN_LABEL, RUN_UID_LABEL
 
 TOTAL_STEPS = 1000
 ADDRESSES = [f"127.77.{number // 250}.{number % 250 + 1}" for number in range(1000)]
@@ -75,7 +75,9 @@ class PodPlayer:
             if kind == "ADDED" and metadata["name"] not in self._seen:
                 address = ADDRESSES[len(self._seen) % len(ADDRESSES)]
                 self._seen.add(metadata["name"])
-                self._created.put_nowait(Pod(metadata["name"], metadata["labels"][RUN_LABEL], address))
+                labels = metadata["labels"]
+                _WHOSE[address] = {"runUid": labels[RUN_UID_LABEL], "attempt": int(labels[ATTEMPT_LABEL])}
+                self._created.put_nowait(Pod(metadata["name"], labels[RUN_LABEL], address))
 
     async def _start_pods(self) -> None:
         await self._may_run.wait()
@@ -123,6 +125,10 @@ ENDS = {TRAINER: End(0, SUCCESS)}
 ENDED = status_of("Succeeded", {name: {"state": ENDS.get(name, End()).state, "ready": False} for name in CONTAINERS})
 
 
+_WHOSE: dict[str, dict[str, Any]] = {}
+"""By address: how the trainer there says whose it is."""
+
+
 async def serve_trainers() -> None:
     """`/status` and `/history` of a trainer at the ops port of every address."""
     began = time.monotonic()
@@ -133,7 +139,8 @@ async def serve_trainers() -> None:
             while True:
                 request = await reader.readuntil(b"\r\n\r\n")
                 told = answers.get(request.split(maxsplit=2)[1])
-                body = json.dumps(told(time.monotonic() - began)).encode() if told else b""
+                whose = _WHOSE.get(writer.get_extra_info("sockname")[0], {})
+                body = json.dumps(whose | told(time.monotonic() - began)).encode() if told else b""
                 head = f"HTTP/1.1 {'200 OK' if told else '404 Not Found'}\r\nContent-Length: {len(body)}\r\n\r\n"
                 writer.write(head.encode() + body)
         writer.close()

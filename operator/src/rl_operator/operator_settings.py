@@ -1,10 +1,13 @@
 """Settings of the operator process: one table; each is a flag and an `RL_OPERATOR_*` variable (the flag wins)."""
 
 import argparse
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal, Self, get_args, get_type_hints
+from typing import Annotated, Literal, Self, cast, get_args, get_type_hints
+
+from rl_operator.api.kubernetes_objects import PolicyPeer
 
 PREFIX = "RL_OPERATOR_"
 
@@ -30,6 +33,11 @@ class OperatorSettings:
     bundled_image: Annotated[
         str, "image whose catalog came with the operator; empty: that of the runtimes that ship"
     ] = ""
+    ops_peers: Annotated[
+        str,
+        "who may connect to the ops ports of runs besides the operator: NetworkPolicyPeers, a list in JSON (Prometheus,"
+        " and where the API server's connections come from)",
+    ] = '[{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]'
     workers: Annotated[int, "runs that are reconciled at once"] = 10
     connect_seconds: Annotated[float, "how long to wait for the API server at the start"] = 300.0
     request_seconds: Annotated[float, "longest time an API call may take"] = 20.0
@@ -57,7 +65,25 @@ class OperatorSettings:
         for name in ("workers", *(field.name for field in fields(cls) if field.name.endswith("_seconds"))):
             if getattr(settings, name) <= 0:
                 parser.error(f"{_flag(name)} is {getattr(settings, name)}: it must be greater than 0")
+        try:
+            settings.named_peers()
+        except ValueError as error:
+            parser.error(f"{_flag('ops_peers')} is {settings.ops_peers!r}: {error}")
         return settings
+
+    def named_peers(self) -> list[PolicyPeer]:
+        """Raises ValueError with what is wrong about `ops_peers`."""
+        try:
+            peers = json.loads(self.ops_peers)
+        except ValueError as error:
+            raise ValueError(f"it must be a list in JSON: {error}") from None
+        kinds = PolicyPeer.__annotations__
+        for peer in peers if isinstance(peers, list) else [peers]:
+            if not isinstance(peer, dict) or not peer or not all(isinstance(peer.get(k, {}), dict) for k in kinds):
+                raise ValueError(f"{json.dumps(peer)} is no NetworkPolicyPeer: a mapping with {', '.join(kinds)}")
+            if unknown := peer.keys() - kinds.keys():
+                raise ValueError(f"{min(unknown)!r} is no field of a NetworkPolicyPeer: {', '.join(kinds)}")
+        return cast("list[PolicyPeer]", peers)
 
 
 def _flag(name: str) -> str:

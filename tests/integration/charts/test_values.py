@@ -42,6 +42,7 @@ REFUSED = [
     (OPERATOR_CHART, "metrics.serviceMonitor.labels.a", 1, "at '/metrics/serviceMonitor/labels/a'"),
     (OPERATOR_CHART, "metrics", {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}},
      "at '/metrics/service/enabled': value must be true"),
+    (OPERATOR_CHART, "networkPolicy.runs.from", [{"pods": {}}], "at '/networkPolicy/runs/from/0'"),
     (OPERATOR_CHART, "networkPolicy.toolsFrom", [{"pods": {}}], "at '/networkPolicy/toolsFrom/0'"),
     (OPERATOR_CHART, "tinkerService.persistence.size", "much", "at '/tinkerService/persistence/size'"),
     (OPERATOR_CHART, "tools.service.port", 0, "at '/tools/service/port': minimum: got 0, want 1"),
@@ -58,7 +59,7 @@ REFUSED = [
 
 CHOSEN_BY_THE_CHART = {
     "kubeconfig", "context", "namespace", "operator_namespace", "lease_name", "identity",
-    "probe_host", "probe_port", "metrics_host", "metrics_port",
+    "probe_host", "probe_port", "metrics_host", "metrics_port", "ops_peers",
 }  # fmt: skip
 JSON_TYPES = {int: {"integer"}, float: {"number"}, str: {"string", None}}
 """None: an enum, which needs no type."""
@@ -92,6 +93,16 @@ def test_settings_arrive_as_the_operator_reads_them(rendering_helm: Helm) -> Non
     settings = OperatorSettings.from_command_line(container_of(rendering_helm, "rl-operator", values)["args"], {})
     assert (settings.workers, settings.poll_seconds, settings.log_level) == (1_000_000, 0.25, "debug")
     assert (settings.namespace, settings.lease_name) == ("a", "rl-operator")
+    assert settings.named_peers() == OperatorSettings().named_peers(), "the chart and the operator name the same"
+
+
+def test_prometheus_keeps_a_way_in(rendering_helm: Helm) -> None:
+    peers = [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},
+        {"ipBlock": {"cidr": "10.0.0.0/24"}},
+    ]
+    args = container_of(rendering_helm, "rl-operator", {"networkPolicy": {"runs": {"from": peers}}})["args"]
+    assert OperatorSettings.from_command_line(args, {}).named_peers() == peers
 
 
 def pod_of(documents: list[Document], deployment: str) -> Document:
@@ -237,7 +248,7 @@ def test_pods_match_the_example(rendering_helm: Helm, file: str, name: str) -> N
     pods = [pod_of(each, name) for each in (rendering_helm.rendered(OPERATOR_CHART, values), example(file))]
     for pod in pods:
         pod.pop("topologySpreadConstraints", None)
-        if pod["containers"][0].get("args") == ["--lease-name=rl-operator"]:
+        if pod["containers"][0].get("args", [""])[0] == "--lease-name=rl-operator":
             del pod["containers"][0]["args"]
         pod["containers"][0].setdefault("imagePullPolicy", "IfNotPresent")
     assert pods[0] == pods[1]

@@ -256,7 +256,7 @@ class Life:
         self._last_words = script.last_words
         if script.serves:
             self.address = next(_addresses)
-            self.asked = self._servers.enter_context(trainer_status(self.address, FIGURES, SERIES))
+            self.asked = self._servers.enter_context(trainer_status(runs, self.address, FIGURES, SERIES))
         if script.own_environment:
             own = OwnEnvironments(runs.admin, runs.namespace)
             own.write("counting", env=GOOD)

@@ -1,9 +1,10 @@
 """Runs of one namespace, as a user with kubectl sees them."""
 
+import contextlib
 from typing import Any
 
 from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient
-from tests.integration.cluster.control_plane import Call, ControlPlane
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, Call, ControlPlane
 from tests.integration.cluster.kubelet import End, FakeKubelet, child_paths, result
 from tests.integration.cluster.polling import wait_for
 
@@ -77,6 +78,15 @@ class RunsNamespace:
     def status(self, name: str = "sorting") -> dict[str, Any]:
         run = self.find(name)
         return run["status"] if run else {}
+
+    def newest_trainer(self) -> tuple[dict[str, Any], set[str]]:
+        """How it identifies itself, and what the trainers of all pods here ask for; from any thread."""
+        with contextlib.closing(AdminClient("127.0.0.1", self._plane.port, ADMIN_TOKEN)) as admin:
+            run = admin.find(f"{self._path}/sorting") or {"metadata": {}}
+            pods = admin.items(f"/api/v1/namespaces/{self.namespace}/pods")
+        found = [each for pod in pods for part in pod["spec"]["containers"] for each in part.get("env", ())]
+        tokens = {each["value"] for each in found if each["name"] == "RL_OPS_TOKEN"}
+        return {"runUid": run["metadata"].get("uid"), "attempt": run.get("status", {}).get("attempt")}, tokens
 
     def condition(self, type_: str, name: str = "sorting") -> dict[str, Any] | None:
         return next((c for c in self.status(name).get("conditions", []) if c["type"] == type_), None)

@@ -102,7 +102,7 @@ def test_network_deleted(runs: RunsNamespace) -> None:
     prefix = pod.rpartition("-")[0]
     children = [
         path(runs, "services", prefix),
-        *(path(runs, "networkpolicies", f"{prefix}-{side}") for side in ("trainer", "environment")),
+        *(path(runs, "networkpolicies", f"{prefix}-{side}") for side in ("trainer", "environment", "ops")),
     ]
     for child in children:
         before = runs.admin.get(child)["metadata"]["uid"]
@@ -132,7 +132,9 @@ def test_environment_deleted(runs: RunsNamespace) -> None:
 def succeed_with_series(runs: RunsNamespace, address: str) -> str:
     """The path of the ConfigMap for the history of a run that succeeds."""
     pod = runs.until_pod()
-    with trainer_status(address, FIGURES, [{"step": step, "rolloutReward": 0.1 * step} for step in (1, 2)]) as asked:
+    with trainer_status(
+        runs, address, FIGURES, [{"step": step, "rolloutReward": 0.1 * step} for step in (1, 2)]
+    ) as asked:
         runs.kubelet.start(pod, address)
         runs.kubelet.work(pod)
         # The status is polled again only after the history was read.

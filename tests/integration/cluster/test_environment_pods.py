@@ -71,7 +71,9 @@ def own_runs(runs: RunsNamespace) -> OwnRuns:
 
 
 def test_an_own_environment_from_apply_to_weights(own_runs: OwnRuns) -> None:
-    with trainer_status("127.255.0.3", {"phase": "saving", "step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS}):
+    with trainer_status(
+        own_runs.runs, "127.255.0.3", {"phase": "saving", "step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS}
+    ):
         pod, environment = own_runs.start("127.255.0.3")
         wait_for("all steps are trained", lambda: "All steps are trained" in own_runs.runs.status()["message"])
     assert own_runs.runs.status()["environments"] == {"desired": 1, "ready": 1, "failures": 0}
@@ -89,7 +91,7 @@ def test_an_own_environment_from_apply_to_weights(own_runs: OwnRuns) -> None:
     children = [(w.verb, w.resource) for w in writes if not w.resource.endswith("/status")]
     assert sorted(children) == [
         *[("create", "configmaps")] * 2,
-        *[("create", "networkpolicies")] * 2,
+        *[("create", "networkpolicies")] * 3,
         *[("create", "pods")] * 2,
         ("create", "services"),
         ("patch", "pods"),
@@ -114,7 +116,7 @@ def test_a_dead_environment_is_replaced_and_training_continues(own_runs: OwnRuns
 
 def test_a_training_run_costs_no_calls(runs: RunsNamespace) -> None:
     own = OwnRuns(runs)
-    with trainer_status("127.255.0.4", {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS}):
+    with trainer_status(runs, "127.255.0.4", {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS}):
         runs.apply(environmentReplicas=3)
         pod = runs.until_pod()
         runs.kubelet.start(pod, "127.255.0.4")
@@ -132,7 +134,7 @@ def test_a_training_run_costs_no_calls(runs: RunsNamespace) -> None:
 def test_the_network_is_restored(own_runs: OwnRuns) -> None:
     own_runs.start()
     before = own_runs.network()
-    assert len(before) == 3
+    assert len(before) == 4
     for path in before:
         own_runs.runs.admin.delete(path)
     wait_for("all of it is there again", lambda: own_runs.network() == before)

@@ -101,7 +101,7 @@ def test_the_trainers_metrics_then_wandbs_then_the_results(
     wandb.runs[uid] = WandbRun("rl", uid, summary=summary)
     pod, address = runs.until_pod(), "127.255.0.11"
     told = {"state": "running", "url": f"{wandb.url}/{ENTITY}/rl/runs/{uid}", "runId": uid}
-    with trainer_status(address, {**UP, "runUid": uid, "attempt": 1, "wandb": told}):
+    with trainer_status(runs, address, {**UP, "runUid": uid, "attempt": 1, "wandb": told}):
         runs.kubelet.start(pod, address)
         runs.kubelet.work(pod)
         assert figures(runs, "trainer")["rolloutReward"] == 0.6123
@@ -144,7 +144,7 @@ def test_the_history_of_all_attempts_outlives_their_pods(runs: RunsNamespace) ->
     run = runs.apply()
     first, address = runs.until_pod(), "127.255.0.13"
     points = [{"step": step, "rolloutReward": step / 10, "train/loss": 1.0} for step in (1, 2)]
-    with trainer_status(address, UP, series=points) as asked:
+    with trainer_status(runs, address, UP, series=points) as asked:
         runs.kubelet.start(first, address)
         runs.kubelet.work(first)
         figures(runs, "trainer")
@@ -157,7 +157,9 @@ def test_the_history_of_all_attempts_outlives_their_pods(runs: RunsNamespace) ->
     assert kept["metadata"]["ownerReferences"][0]["uid"] == run["metadata"]["uid"]
     assert kept["metadata"]["labels"][MANAGED_BY_LABEL] == "rl-operator"
 
-    with trainer_status(address, {**UP, "step": 3}, series=[{"step": 2, "rolloutReward": 0.5}, {"step": 3}]) as asked:
+    with trainer_status(
+        runs, address, {**UP, "step": 3}, series=[{"step": 2, "rolloutReward": 0.5}, {"step": 3}]
+    ) as asked:
         runs.kubelet.start(second, address)
         runs.kubelet.work(second)
         wait_for("the series is read", lambda: "/history" in asked)

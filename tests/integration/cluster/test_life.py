@@ -118,7 +118,7 @@ def test_progress_comes_from_the_trainer(runs: RunsNamespace) -> None:
     runs.apply()
     pod = runs.until_pod()
     figures = {"step": 2, "totalSteps": TOTAL_STEPS, "secondsPerStep": 0.5, "metrics": {"rolloutReward": 0.6}}
-    with trainer_status("127.255.0.2", {"phase": "training", **figures}):
+    with trainer_status(runs, "127.255.0.2", {"phase": "training", **figures}):
         runs.kubelet.start(pod, "127.255.0.2")
         runs.kubelet.work(pod)
         wait_for("step 2 is in status", lambda: (runs.status().get("progress") or {}).get("step") == 2)
@@ -134,7 +134,7 @@ def test_a_silent_backend_is_in_the_message_until_it_answers(runs: RunsNamespace
     pod = runs.until_pod()
     why = "The backend at http://tinker-service:8005 does not answer for more than 10 s: DNS knows no tinker-service."
     trainer = {"phase": "starting", "waiting": why, "backendSilent": True}
-    with trainer_status("127.255.0.29", trainer):
+    with trainer_status(runs, "127.255.0.29", trainer):
         runs.kubelet.start(pod, "127.255.0.29")
         found = runs.until_reason("Reconciling", "BackendSilent", "DNS knows no tinker-service")
         assert runs.status()["message"] == found["message"]

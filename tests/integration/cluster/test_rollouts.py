@@ -43,18 +43,36 @@ def machine_address() -> str:
         return found
 
 
-@pytest.fixture
-def server_port(process: None, tmp_path: Path, machine_address: str) -> Iterator[int]:
+class PodServer:
     """`tinker-atropos rollouts`, where the pods are that the tests make up."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.port = free_port()
+        self.address = address
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, container: dict[str, Any]) -> None:
+        """As that container: with its token."""
+        self.stop()
+        [token] = [each["value"] for each in container["env"] if each["name"] == "RL_OPS_TOKEN"]
+        env_vars = {"RL_ROLLOUTS_DIR": str(self._folder), "RL_OPS_HOST": self.address, "RL_OPS_PORT": str(self.port)}
+        program = Path(sys.executable).with_name("tinker-atropos")
+        self._process = subprocess.Popen([program, "rollouts"], env=env_vars | {"RL_OPS_TOKEN": token})
+        wait_for("the server listens", lambda: _listens(self.address, self.port))
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.terminate()
+            assert self._process.wait(60) == 0
+
+
+@pytest.fixture
+def pod_server(process: None, tmp_path: Path, machine_address: str) -> Iterator[PodServer]:
     (tmp_path / NAME).write_bytes(CONTENT)
-    port = free_port()
-    env_vars = {"RL_ROLLOUTS_DIR": str(tmp_path), "RL_OPS_HOST": machine_address, "RL_OPS_PORT": str(port)}
-    program = Path(sys.executable).with_name("tinker-atropos")
-    server = subprocess.Popen([program, "rollouts"], env=env_vars)
-    wait_for("the server listens", lambda: _listens(machine_address, port))
-    yield port
-    server.terminate()
-    assert server.wait(60) == 0
+    server = PodServer(tmp_path, machine_address)
+    yield server
+    server.stop()
 
 
 def _listens(address: str, port: int) -> bool:
@@ -66,7 +84,9 @@ Reader = Callable[[], PodRollouts]
 
 
 @pytest.fixture
-def reading(control_plane: ControlPlane, runs: RunsNamespace, server_port: int) -> Iterator[Callable[[str], Reader]]:
+def reading(
+    control_plane: ControlPlane, runs: RunsNamespace, pod_server: PodServer
+) -> Iterator[Callable[[str], Reader]]:
     """How the user of a token opens the rollouts of run `sorting`."""
     loop, clients = LoopThread(), list[ClusterClient]()
 
@@ -80,7 +100,7 @@ def reading(control_plane: ControlPlane, runs: RunsNamespace, server_port: int) 
         def read() -> PodRollouts:
             source = target.rollouts(run)
             assert isinstance(source, PodRollouts)
-            return replace(source, port=server_port)
+            return replace(source, port=pod_server.port)
 
         return read
 
@@ -91,7 +111,7 @@ def reading(control_plane: ControlPlane, runs: RunsNamespace, server_port: int) 
 
 
 @pytest.fixture
-def start_serving_run(runs: RunsNamespace, machine_address: str) -> Callable[..., str]:
+def start_serving_run(runs: RunsNamespace, machine_address: str, pod_server: PodServer) -> Callable[..., str]:
     """Starts a run, whose trainer serves at the machine's address; gives its pod."""
 
     def call(**runtime: Any) -> str:
@@ -99,6 +119,8 @@ def start_serving_run(runs: RunsNamespace, machine_address: str) -> Callable[...
         install_runtime(runs.admin, "tiny", name, **runtime)
         runs.apply(runtime=name)
         pod = runs.until_pod()
+        [trainer] = [each for each in (runs.kubelet.pod(pod) or {})["spec"]["containers"] if each["name"] == "trainer"]
+        pod_server.start(trainer)
         runs.kubelet.start(pod)
         runs.kubelet.work(pod, machine_address)
         return pod
@@ -120,6 +142,8 @@ def test_a_trainer_is_read_while_it_runs(
     assert source.where == f"pod {pod}"
     assert source.listing() == RolloutListing(FILES)
     assert source.content(NAME) == CONTENT
+    with pytest.raises(ForbiddenError, match="this path needs the pod's token in the header X-RL-Ops-Token"):
+        replace(source, ops_token="guessed").listing()
     with pytest.raises(GoneError, match="there is no rollout file"):
         source.content("000002-1.jsonl.zst")
     end(runs, pod)
@@ -186,7 +210,7 @@ def test_what_was_kept_is_read_with_a_job_of_the_readers(
     reading: Callable[[str], Reader],
     start_serving_run: Callable[..., str],
     guest_may: Callable[..., None],
-    machine_address: str,
+    pod_server: PodServer,
 ) -> None:
     """The API server takes the Job, and its pod where the pod security standard `restricted` is enforced."""
     enforced = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
@@ -198,14 +222,14 @@ def test_what_was_kept_is_read_with_a_job_of_the_readers(
     guest_may(("batch", "jobs", "create"))
     with ThreadPoolExecutor(1) as readers:
         opening = readers.submit(lambda: until_allowed(read))
-        play_job(runs, machine_address, opening)
+        play_job(runs, pod_server, opening)
         source = opening.result(60)
     assert source.listing() == RolloutListing(FILES)
     assert source.content(NAME) == CONTENT
     assert read().pod == source.pod, "it reads for others, too"
 
 
-def play_job(runs: RunsNamespace, address: str, opening: "Future[PodRollouts]") -> None:
+def play_job(runs: RunsNamespace, server: PodServer, opening: "Future[PodRollouts]") -> None:
     """What the Job controller and a kubelet would do."""
     jobs = f"/apis/batch/v1/namespaces/{runs.namespace}/jobs"
 
@@ -216,8 +240,9 @@ def play_job(runs: RunsNamespace, address: str, opening: "Future[PodRollouts]") 
 
     job = wait_for("the Job is created", created)
     template = job["spec"]["template"]
+    server.start(template["spec"]["containers"][0])
     metadata = {"name": f"{job['metadata']['name']}-x", "labels": template["metadata"]["labels"]}
     runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/pods", {"metadata": metadata, "spec": template["spec"]})
     ready = {"type": "Ready", "status": "True"}
-    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": [ready]}
+    status = {"phase": "Running", "podIP": server.address, "podIPs": [{"ip": server.address}], "conditions": [ready]}
     runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}/pods/{metadata['name']}/status", {"status": status})

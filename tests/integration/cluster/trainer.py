@@ -7,15 +7,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tests.integration.cluster.runs import RunsNamespace
+
 OPS_PORT = 8002
 """The contract's port: pods are told apart by address, so each test takes another one of 127.0.0.0/8."""
 
 
 @contextmanager
 def trainer_status(
-    address: str, answer: dict[str, Any], series: Sequence[dict[str, Any]] | None = None
+    runs: RunsNamespace, address: str, answer: dict[str, Any], series: Sequence[dict[str, Any]] | None = None
 ) -> Iterator[list[str]]:
-    """Serve `answer` at /status of that loopback address, and the points of `series` at /history.
+    """Serve `answer` at /status of that loopback address, as the trainer of the newest attempt of `sorting`, and the
+    points of `series` at /history. Both take the token of that attempt's pod.
 
     Gives the paths that were asked for so far.
     """
@@ -26,8 +29,10 @@ def trainer_status(
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             asked.append(path)
-            body = json.dumps(bodies.get(path, {})).encode()
-            self.send_response(200 if path in bodies else 404)
+            whose, tokens = runs.newest_trainer()
+            body = json.dumps(whose | bodies.get(path, {})).encode()
+            known = path in bodies and self.headers["X-RL-Ops-Token"] in tokens
+            self.send_response(200 if known else 404)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -27,7 +27,8 @@ class Ops(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(json.dumps({"phase": "training", "step": 3, "totalSteps": 3}).encode())
+        self.wfile.write(json.dumps({"phase": "training", "step": 3, "totalSteps": 3,
+            "runUid": os.environ["RL_RUN_UID"], "attempt": int(os.environ["RL_ATTEMPT"])}).encode())
     def log_message(self, *_):
         pass
 def serve():
@@ -103,21 +104,24 @@ def _template(name: str, uid: str, owner: dict[str, Any], trainer: str, environm
         },
         "spec": {
             "terminationGracePeriodSeconds": 60,  # a bound: on SIGTERM it ends at once
-            "initContainers": [_container("api", 8003, WORKS_ON) | {"restartPolicy": "Always"}],
-            "containers": [_container("trainer", 8002, trainer), _container("environment", 8004, environment)],
+            "initContainers": [_container("api", 8003, uid, WORKS_ON) | {"restartPolicy": "Always"}],
+            "containers": [
+                _container("trainer", 8002, uid, trainer),
+                _container("environment", 8004, uid, environment),
+            ],
             "volumes": [],
         },
     }
 
 
-def _container(name: str, port: int, code: str) -> dict[str, Any]:
+def _container(name: str, port: int, uid: str, code: str) -> dict[str, Any]:
     probe = {"httpGet": {"path": "/healthz", "port": port}, "periodSeconds": 1, "failureThreshold": 30}
     result_file = [{"name": "RL_RESULT_FILE", "value": "/dev/termination-log"}] if name == "trainer" else []
     return {
         "name": name,
         "image": "none",
         "command": [sys.executable, "-c", OPS + code],
-        "env": result_file,
+        "env": [{"name": "RL_RUN_UID", "value": uid}, *result_file],
         "readinessProbe": probe,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     } | ({"startupProbe": probe} if name == "api" else {})

@@ -67,6 +67,59 @@ async def test_without_a_path_everybody_is_served() -> None:
     assert (await asked("/rl/lease/environment", "10.1.2.3", secret="")).status_code == 200
 
 
+TOKEN = "t0ken-of-this-pod"
+
+
+async def ops_asked(
+    path: str, peer: str, sent: str | None, host: str = "10.1.2.4:8002", token: str | None = TOKEN
+) -> int:
+    """The status code of the ops port of a trainer, whose rollouts are among its routes."""
+    extra = [Route("/history", show), Route("/rollouts", show), Route("/rollouts/{name}", show)]
+    app = ops_app(lambda: None, lambda: {"step": 3}, extra, CollectorRegistry(), token)
+    headers = {"Host": host} | ({} if sent is None else {"X-RL-Ops-Token": sent})
+    transport = httpx.ASGITransport(app, client=(peer, 1234))
+    async with httpx.AsyncClient(transport=transport, base_url="http://trainer") as client:
+        answer = await client.get(path, headers=headers)
+    assert TOKEN not in answer.text
+    return answer.status_code
+
+
+SHOWS_A_RUN = ["/status", "/history?figures=loss", "/rollouts", "/rollouts/000001-1.jsonl.zst", "//rollouts", "/absent"]
+
+
+@pytest.mark.parametrize("path", SHOWS_A_RUN)
+@pytest.mark.parametrize("sent", [None, "", "t0ken", f"{TOKEN}x"])
+@pytest.mark.parametrize("peer", ["10.1.2.3", "127.0.0.1"])
+async def test_what_shows_a_run_takes_the_pods_token(path: str, sent: str | None, peer: str) -> None:
+    assert await ops_asked(path, peer, sent) == 401
+
+
+@pytest.mark.parametrize("path", SHOWS_A_RUN[:4])
+async def test_who_has_the_token_is_answered(path: str) -> None:
+    assert await ops_asked(path, "10.1.2.3", TOKEN) == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics"])
+@pytest.mark.parametrize("token", [TOKEN, None])
+async def test_probes_and_prometheus_need_none(path: str, token: str | None) -> None:
+    assert await ops_asked(path, "10.1.2.3", None, token=token) == 200
+
+
+CALLERS: dict[str, tuple[str, str, int]] = {
+    "another pod": ("10.1.2.3", "10.1.2.4:8003", 403),
+    "another pod that says otherwise": ("10.1.2.3", "localhost", 403),
+    "the same pod": ("127.0.0.1", "127.0.0.1:8003", 200),
+    "the same pod, by IPv6": ("::1", "[::1]:8003", 200),
+    "kubectl port-forward": ("127.0.0.1", "localhost:9000", 200),
+    "a web page, by a name that leads here": ("127.0.0.1", "evil.example:8003", 403),
+}
+
+
+@pytest.mark.parametrize(("peer", "host", "code"), CALLERS.values(), ids=CALLERS)
+async def test_a_process_without_a_token_answers_its_own_machine(peer: str, host: str, code: int) -> None:
+    assert await ops_asked("/status", peer, "", host, token=None) == code
+
+
 async def get(port: int, path: str) -> httpx.Response:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
         return await client.get(path)

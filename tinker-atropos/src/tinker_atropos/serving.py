@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import hmac
 import ipaddress
 import logging
 import socket
@@ -13,11 +14,13 @@ import orjson
 import uvicorn
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rl_contract.processes import OPS_TOKEN_HEADER
 from tinker_atropos.errors import InternalError
 
 REFUSAL: Final = "this port is for environments of the run, which were told the path to it; this request came from "
@@ -139,13 +142,55 @@ def peer_of(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else "an unknown address"
 
 
+_OPEN: Final = frozenset({"/healthz", "/metrics"})
+"""The kubelet probes, and Prometheus scrapes, without a token: neither path shows anything of a rollout."""
+
+WITHOUT_TOKEN: Final = (
+    f"this path needs the pod's token in the header {OPS_TOKEN_HEADER}; rlctl and the page read with your own rights"
+)
+NOT_FROM_HERE: Final = (
+    "this process has no token, so that this path is for callers on 127.0.0.1 only; this one came from "
+)
+
+_HERE: Final = frozenset({"localhost", "127.0.0.1", "::1", ""})
+
+
+def guarded(app: ASGIApp, token: str | None) -> ASGIApp:
+    """All but `/healthz` and `/metrics` for callers with the token; without one, for those on this machine, or in this
+    pod. A browser that a name of a stranger led here says so in `Host`.
+    """
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in _OPEN and (refusal := _refusal(scope, token)):
+            await refusal(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    return guard
+
+
+def _refusal(scope: Scope, token: str | None) -> Response | None:
+    headers = Headers(scope=scope)
+    if token:
+        sent = headers.get(OPS_TOKEN_HEADER, "")
+        return None if hmac.compare_digest(sent.encode(), token.encode()) else _refused(WITHOUT_TOKEN, 401)
+    host = headers.get("host", "").removeprefix("[").partition("]")[0]
+    named_here = bool(_HERE & {host, host.partition(":")[0]})
+    return None if is_loopback(scope) and named_here else _refused(f"{NOT_FROM_HERE}{peer_of(scope)}", 403)
+
+
+def _refused(sentence: str, status_code: int) -> Response:
+    return json_response({"error": sentence}, status_code)
+
+
 def ops_app(
     unready: Callable[[], str | None],
     status: Callable[[], dict[str, object]],
     extra_routes: list[Route] | None = None,
     registry: CollectorRegistry = REGISTRY,
-) -> Starlette:
-    """The ops port: `/healthz` (200, or 503 with the reason), `/status` (JSON), `/metrics` (Prometheus)."""
+    token: str | None = None,
+) -> ASGIApp:
+    """The ops port: `/healthz` (200, or 503 with the reason), `/status` (JSON), `/metrics` (Prometheus); `guarded`."""
 
     async def healthz(_request: Request) -> Response:
         reason = unready()
@@ -157,11 +202,5 @@ def ops_app(
     async def metrics(_request: Request) -> Response:
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
 
-    return Starlette(
-        routes=[
-            Route("/healthz", healthz),
-            Route("/status", show_status),
-            Route("/metrics", metrics),
-            *(extra_routes or []),
-        ]
-    )
+    routes = [Route("/healthz", healthz), Route("/status", show_status), Route("/metrics", metrics)]
+    return guarded(Starlette(routes=[*routes, *(extra_routes or [])]), token)

@@ -162,6 +162,9 @@ class Settings:
     inference_url: str = _of(variables.RL_INFERENCE_URL, INFERENCE_URL, _url)
     ops_host: str = _of(variables.RL_OPS_HOST, "0.0.0.0")  # noqa: S104 -- the kubelet and the operator reach it
     ops_port: int = _of(variables.RL_OPS_PORT, 0, _integer)
+    ops_token: str | None = field(
+        default=None, repr=False, metadata={"variable": variables.RL_OPS_TOKEN, "read": _text}
+    )
     run_name: str = _of(variables.RL_RUN_NAME, "run")
     run_namespace: str = _of(variables.RL_RUN_NAMESPACE, "default")
     run_uid: str = _of(variables.RL_RUN_UID, "")

@@ -297,10 +297,17 @@ class JobObject(KubernetesObject, total=False):
 # --- network ------------------------------------------------------------------------------------------------------
 
 
+class LabelRequirement(TypedDict, total=False):
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: list[str]
+
+
 class PodSelector(TypedDict, total=False):
     """Empty: everything."""
 
     matchLabels: dict[str, str]
+    matchExpressions: list[LabelRequirement]
 
 
 AddressBlock = TypedDict("AddressBlock", {"cidr": str, "except": list[str]}, total=False)

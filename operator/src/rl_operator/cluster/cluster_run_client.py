@@ -7,7 +7,13 @@ from typing import Literal
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
-from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject, Manifest, ManifestMetadata
+from rl_operator.api.kubernetes_objects import (
+    ConfigMapObject,
+    KubernetesObject,
+    Manifest,
+    ManifestMetadata,
+    PolicyPeer,
+)
 from rl_operator.api.names import (
     API_VERSION,
     NAMESPACE_NAME_LABEL,
@@ -45,11 +51,13 @@ class ClusterRunClient:
         caches: Caches,
         recorder: EventRecorder,
         attempt_metrics: MetricsSource,
+        ops_peers: Sequence[PolicyPeer] = (),
     ) -> None:
         self._client = client
         self._caches = caches
         self._recorder = recorder
         self._metrics = attempt_metrics
+        self.ops_peers = ops_peers
         caches.config_maps.on_change(lambda key, _: caches.immutable_config_maps.forget(key))
 
     # --- cached reads -------------------------------------------------------------------------------------------

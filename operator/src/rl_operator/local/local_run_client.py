@@ -1,14 +1,14 @@
 """The local target as a reconcile sees it."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Literal, TypeGuard
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
-from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject, Manifest, PodObject
+from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject, Manifest, PodObject, PolicyPeer
 from rl_operator.api.names import (
     NAMESPACE_NAME_LABEL,
     POD_FINALIZER,
@@ -47,6 +47,8 @@ _CHILD_KINDS = ("ConfigMap", "Service", "NetworkPolicy")
 
 class LocalRunClient:
     """Implements `reconcile.run_client.RunClient` over a state folder."""
+
+    ops_peers: Sequence[PolicyPeer] = ()
 
     def __init__(
         self,

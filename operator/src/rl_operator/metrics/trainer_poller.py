@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 from pydantic import ValidationError
 
-from rl_contract.processes import TRAINER_PORT
+from rl_contract.processes import OPS_TOKEN_HEADER, TRAINER_PORT
 from rl_contract.status_metrics import HISTORY_METRICS
 from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.status.observed.history import Point, joined, read_points, thinned
@@ -231,14 +231,14 @@ class TrainerPoller:
                 return
             self._heard(pod, known, status)
             if known.history.due(status):
-                await self._read_history(session, f"{url}/history?figures={','.join(HISTORY_METRICS)}", known, status)
+                await self._read_history(session, url, pod, known, status)
         finally:
             known.asking = False
 
     async def _status(self, session: aiohttp.ClientSession, url: str, pod: PodObservation) -> ObservedTrainer | None:
         """The trainer's response; None if there was none from that trainer."""
         try:
-            answer = await _get(session, f"{url}/status", ANSWER_SECONDS, STATUS_BYTES)
+            answer = await _get(session, f"{url}/status", pod, ANSWER_SECONDS, STATUS_BYTES)
             status = ObservedTrainer.model_validate(answer)
         except (aiohttp.ClientError, TimeoutError, OSError):
             # Not up yet, or shutting down: the pod's own status has the relevant state.
@@ -280,10 +280,16 @@ class TrainerPoller:
         self._changed(pod)
 
     async def _read_history(
-        self, session: aiohttp.ClientSession, url: str, known: _Known, status: ObservedTrainer
+        self,
+        session: aiohttp.ClientSession,
+        url: str | None,
+        pod: PodObservation,
+        known: _Known,
+        status: ObservedTrainer,
     ) -> None:
+        path = f"{url}/history?figures={','.join(HISTORY_METRICS)}"
         try:
-            points = read_points(await _get(session, url, HISTORY_SECONDS, HISTORY_BYTES))
+            points = read_points(await _get(session, path, pod, HISTORY_SECONDS, HISTORY_BYTES))
         except (aiohttp.ClientError, TimeoutError, OSError, UnreadableAnswerError):
             TRAINER_POLLS.labels("no history").inc()
         else:
@@ -296,14 +302,16 @@ def _trainer_state(pod: PodObservation) -> str | None:
 
 
 def _is_of(status: ObservedTrainer, pod: PodObservation) -> bool:
-    """An address is soon reused after its pod is gone. A trainer that does not identify itself is trusted."""
-    return status.run_uid in (None, "", pod.run_uid) and status.attempt in (None, pod.attempt)
+    """An address is soon reused after its pod is gone: only a trainer that says whose it is counts."""
+    return status.run_uid == pod.run_uid and status.attempt == pod.attempt
 
 
-async def _get(session: aiohttp.ClientSession, url: str, seconds: float, most_bytes: int) -> object:
-    """JSON from a pod; redirects are not followed."""
-    timeout = aiohttp.ClientTimeout(total=seconds)
-    async with session.get(url, timeout=timeout, allow_redirects=False) as response:
+async def _get(
+    session: aiohttp.ClientSession, url: str, pod: PodObservation, seconds: float, most_bytes: int
+) -> object:
+    """JSON from a pod, with its token; redirects are not followed."""
+    timeout, headers = aiohttp.ClientTimeout(total=seconds), {OPS_TOKEN_HEADER: pod.ops_token}
+    async with session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
         if response.status != 200:
             raise UnreadableAnswerError(f"HTTP {response.status}")
         answer: object = await read_json(response, most_bytes)

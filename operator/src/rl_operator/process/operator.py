@@ -47,6 +47,7 @@ from rl_operator.process.process_health import ProcessHealth
 from rl_operator.process.queue import Queues, Routes, WorkQueue
 from rl_operator.reconcile.reconcile import ReconcilePace, reconcile
 from rl_operator.reconcile.reconcile_kinds import reconcile_environment, reconcile_runtime
+from rl_operator.render.network import operator_peer
 from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.observed.wandb_run import is_current
 
@@ -86,7 +87,8 @@ class Operator:
         self.health = ProcessHealth(self.caches, self._queues, ages, stuck_seconds=settings.stuck_seconds)
         self._recorder = EventRecorder(client, busy=lambda: self._queues.runs.depth > 0)
         self._metrics = polled_metrics(self.caches, settings, self._routes.metrics_changed, os.environ)
-        self._run_client = ClusterRunClient(client, self.caches, self._recorder, self._metrics)
+        peers = (operator_peer(self._own_namespace), *settings.named_peers())
+        self._run_client = ClusterRunClient(client, self.caches, self._recorder, self._metrics, peers)
         self.informers = tuple(self._informers())
         self._gaps = Gaps(self._close_gap)
         self._refused = asyncio.Event()

@@ -206,6 +206,7 @@ class _SharedTinkerService:
 
 
 def main(arguments: list[str]) -> None:
+    os.umask(0o077)  # what a run writes, and its processes inherit, is its user's alone
     state_folder, namespace, name = arguments
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     asyncio.run(supervise(Layout(Path(state_folder)), (namespace, name), os.environ))

@@ -4,6 +4,7 @@ The order of the steps makes them safe; any of them may be the last before a cra
 """
 
 import logging
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -16,11 +17,16 @@ from rl_operator.documents.source_files import source_hash
 from rl_operator.operator_errors import GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import RunClient
-from rl_operator.render.container_env_vars import checkpoint_env_vars, cost_env_vars, share_env_vars
+from rl_operator.render.container_env_vars import (
+    checkpoint_env_vars,
+    cost_env_vars,
+    ops_token_env_var,
+    share_env_vars,
+)
 from rl_operator.render.environment_pod import environment_pod
 from rl_operator.render.labels import controller_uid
 from rl_operator.render.manifests import Rendered, Templates, config_map_name, pod_name, render_run, templates_of
-from rl_operator.render.network import network_names, sandbox_network_names
+from rl_operator.render.network import network_names, ops_policy, ops_policy_name, sandbox_network_names
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod
 from rl_operator.status.attempt.environment_slots import EVALUATOR, plan_environments
@@ -209,9 +215,9 @@ async def _create_children(view: View, rendered: Rendered, client: RunClient) ->
 
 
 async def create_network(run: TrainingRun, templates: Templates, client: RunClient) -> None:
-    """Create the missing parts; nothing while the run's only environment is inside its pod."""
-    if run.status.environments is not None:
-        await _create_absent(run, templates.network, client)
+    """Create the missing parts; without environments in other pods, there is one."""
+    apart = templates.network if run.status.environments is not None else ()
+    await _create_absent(run, [ops_policy(run, client.ops_peers), *apart], client)
 
 
 async def _create_absent(run: TrainingRun, children: Iterable[KubernetesObject], client: RunClient) -> None:
@@ -229,7 +235,9 @@ async def _create_pod(view: View, templates: Templates, client: RunClient) -> Vi
     live = client.run(view.run.key)
     if live is None or not _may_start(live, view.run):
         return view
-    exposed, continued = live.status.environments is not None, [*checkpoint_env_vars(live), *cost_env_vars(live)]
+    exposed = live.status.environments is not None
+    token = ops_token_env_var(secrets.token_urlsafe())
+    continued = [*checkpoint_env_vars(live), *cost_env_vars(live), token]
     share = share_env_vars(live, EVALUATOR)  # of the environment in the run's own pod
     pod = pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed, continued=continued, share=share)
     await client.create_child(pod)
@@ -272,6 +280,13 @@ async def reconcile_sandbox_pods(view: View, client: RunClient) -> None:
 def _walls_are_missing(view: View, client: RunClient) -> bool:
     asks = view.run.spec.sandbox is not None and view.training
     return asks and not sandbox_network_names(view.run) <= client.children(view.run.key)
+
+
+async def restore_ops_policy(view: View, client: RunClient) -> None:
+    """Create it again while the run trains."""
+    if view.training and ("NetworkPolicy", ops_policy_name(view.run)) not in client.children(view.run.key):
+        await require_alive(view.run, client)
+        await client.create_child(ops_policy(view.run, client.ops_peers))
 
 
 _CONSEQUENCE: Final = "without it the run gets no new environment pods; start a new run in its place"

@@ -28,6 +28,7 @@ from rl_operator.reconcile.attempt_steps import (
     record_status,
     render,
     require_alive,
+    restore_ops_policy,
     start,
 )
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
@@ -207,6 +208,7 @@ async def _act(view: View, inputs: RunInputs | None, client: RunClient) -> View:
     """Do what is to be done now. Returns the view as it is afterwards."""
     try:
         view = await _apply(view, decide(view), inputs, client)
+        await restore_ops_policy(view, client)
         await reconcile_environment_pods(view, client)
         await reconcile_sandbox_pods(view, client)
     except NameTakenError as error:

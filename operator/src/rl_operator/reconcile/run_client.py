@@ -1,12 +1,12 @@
 """What a reconcile needs from a target. `cluster` and `local` each provide one; neither imports this module."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
-from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject
+from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject, PolicyPeer
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus
@@ -54,6 +54,11 @@ class RunClient(InputSource, Protocol):
 
     def unreadable_runtime(self, name: str) -> Refusal | None:
         """The first fault of an RLRuntime that exists and cannot be parsed; `runtime` does not return it."""
+        ...
+
+    @property
+    def ops_peers(self) -> Sequence[PolicyPeer]:
+        """Who may connect to the ops ports of runs."""
         ...
 
     def children(self, key: Key) -> frozenset[tuple[str, str]]:

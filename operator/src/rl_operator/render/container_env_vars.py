@@ -92,6 +92,10 @@ def attempt_env_var(attempt: int) -> k8s.EnvVar:
     return {"name": variables.RL_ATTEMPT, "value": str(attempt)}
 
 
+def ops_token_env_var(token: str) -> k8s.EnvVar:
+    return {"name": variables.RL_OPS_TOKEN, "value": token}
+
+
 def checkpoint_env_vars(run: TrainingRun) -> list[k8s.EnvVar]:
     """For the trainer of an attempt that continues: the checkpoint that it must find, whether it may do without, and
     the best weights so far, as JSON.

@@ -1,7 +1,10 @@
-"""How environments and sandboxes in separate pods reach their run's pod, or are reached from it, and little else."""
+"""Who reaches a run's pods: the operator and whom the platform names at the ops ports; environments and sandboxes in
+separate pods at what they need of each other, and little else.
+"""
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -32,6 +35,7 @@ def tcp_ports(*ports: int) -> list[k8s.NetworkPort]:
     return [{"protocol": "TCP", "port": port} for port in ports]
 
 
+OPS_POLICY: Final = "ops"
 TRAINER_POLICY: Final = "trainer"
 ENVIRONMENT_POLICY: Final = "environment"
 
@@ -41,6 +45,37 @@ RESOLVERS: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0
 """Where DNS resolvers run besides pods: on nodes, and on the node-local address. Not on the internet: a port 53 there
 may be anything.
 """
+
+
+def ops_policy_name(run: TrainingRun) -> str:
+    return f"{service_name(run)}-{OPS_POLICY}"
+
+
+def ops_policy(run: TrainingRun, peers: Sequence[k8s.PolicyPeer]) -> k8s.NetworkPolicyObject:
+    """Of every run, for all its pods but sandboxes, and for the pod that reads what it kept: `peers` reach the ops
+    ports, and nobody anything, unless another policy says more. It is not frozen with the run: who may get in is up to
+    the platform, whatever the run's ConfigMap holds.
+    """
+    ports = tcp_ports(*OPS_PORTS.values())
+    spec: k8s.NetworkPolicySpec = {
+        "podSelector": {
+            "matchLabels": {names.RUN_UID_LABEL: run.metadata.uid},
+            "matchExpressions": [
+                {"key": names.COMPONENT_LABEL, "operator": "NotIn", "values": [names.SANDBOX_COMPONENT]}
+            ],
+        },
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": list(peers), "ports": ports}] if peers else [],
+    }
+    return network_policy(run, OPS_POLICY, spec)
+
+
+def operator_peer(namespace: str) -> k8s.PolicyPeer:
+    """The operator's pods in its namespace, however it was installed."""
+    return {
+        "namespaceSelector": {"matchLabels": {names.NAMESPACE_NAME_LABEL: namespace}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": names.MANAGER}},
+    }
 
 
 def service_host(run: TrainingRun) -> str:
@@ -85,20 +120,12 @@ def _service(run: TrainingRun) -> k8s.ServiceObject:
 
 
 def _trainer_policy(run: TrainingRun) -> k8s.NetworkPolicyObject:
-    """For the run's pod: its data ports are for its environments, its ops ports for everyone."""
+    """For the run's pod: its data ports are for its environments."""
     environments: k8s.PolicyPeer = {"podSelector": pods_of_component(run, names.ENVIRONMENT_COMPONENT)}
-    inside = [
-        names.API_CONTAINER,
-        names.TRAINER_CONTAINER,
-        *([] if runs_apart(run.spec.environment) else [names.ENVIRONMENT_CONTAINER]),
-    ]
     spec: k8s.NetworkPolicySpec = {
         "podSelector": pods_of_component(run, names.TRAINING_COMPONENT),
         "policyTypes": ["Ingress"],
-        "ingress": [
-            {"from": [environments], "ports": tcp_ports(*DATA_PORTS)},
-            {"ports": tcp_ports(*(OPS_PORTS[name] for name in inside))},
-        ],
+        "ingress": [{"from": [environments], "ports": tcp_ports(*DATA_PORTS)}],
     }
     return network_policy(run, TRAINER_POLICY, spec)
 
@@ -112,7 +139,7 @@ def _environment_policy(run: TrainingRun, inputs: RunInputs) -> k8s.NetworkPolic
     spec: k8s.NetworkPolicySpec = {
         "podSelector": pods_of_component(run, names.ENVIRONMENT_COMPONENT),
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"ports": tcp_ports(OPS_PORTS["environment"])}],
+        "ingress": [],
         "egress": [
             {
                 "to": [{"podSelector": pods_of_component(run, names.TRAINING_COMPONENT)}],

@@ -10,7 +10,7 @@ from rl_contract.processes import TRAINER_PORT
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api import names
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.container_env_vars import SCRATCH
+from rl_operator.render.container_env_vars import SCRATCH, ops_token_env_var
 from rl_operator.render.container_template import CONFINED_POD, Image, confined_container, folder, probe
 from rl_operator.render.labels import helper_labels, owned_by, pod_labels
 from rl_operator.render.pod import ANNOTATIONS, pod_name_prefix
@@ -39,9 +39,11 @@ def keeps_rollouts(pod: k8s.PodObject) -> bool:
     return mounted or any(each["name"] == RL_ROLLOUTS_URL for each in trainer["env"])
 
 
-def rollout_reader_job(run: TrainingRun, pod: k8s.PodObject, suffix: str) -> k8s.JobObject:
+def rollout_reader_job(run: TrainingRun, pod: k8s.PodObject, suffix: str, ops_token: str) -> k8s.JobObject:
     """`pod`: the template of the run's pod, which keeps rollouts. The name has at most 63 characters with a suffix of
-    three.
+    three. `ops_token`: for the reader's server.
+
+    The pod's label of the run's uid puts it behind the run's NetworkPolicy.
     """
     labels = helper_labels(run, "rl-rollouts", names.ROLLOUTS_LABEL, run.metadata.uid)
     ours = {*pod_labels(run, names.TRAINING_COMPONENT), names.QUEUE_NAME_LABEL}
@@ -60,12 +62,18 @@ def rollout_reader_job(run: TrainingRun, pod: k8s.PodObject, suffix: str) -> k8s
             "backoffLimit": 0,
             "activeDeadlineSeconds": LIMIT_SECONDS,
             "ttlSecondsAfterFinished": TTL_SECONDS,
-            "template": {"metadata": {"labels": chosen | labels, "annotations": noted}, "spec": _pod_spec(pod)},
+            "template": {
+                "metadata": {
+                    "labels": chosen | labels | {names.RUN_UID_LABEL: run.metadata.uid},
+                    "annotations": noted,
+                },
+                "spec": _pod_spec(pod, ops_token),
+            },
         },
     }
 
 
-def _pod_spec(pod: k8s.PodObject) -> k8s.PodSpec:
+def _pod_spec(pod: k8s.PodObject, ops_token: str) -> k8s.PodSpec:
     spec = pod["spec"]
     volumes = [each for each in spec["volumes"] if each["name"] in SINK_VOLUMES]
     return {
@@ -73,7 +81,7 @@ def _pod_spec(pod: k8s.PodObject) -> k8s.PodSpec:
         **CONFINED_POD,
         "activeDeadlineSeconds": LIMIT_SECONDS,
         "terminationGracePeriodSeconds": 1,
-        "containers": [_container(_trainer(pod))],
+        "containers": [_container(_trainer(pod), ops_token)],
         "volumes": [*volumes, folder("tmp", RESOURCES)],
     }
 
@@ -87,7 +95,7 @@ def _copied(spec: k8s.PodSpec) -> k8s.PodSpec:
     return copied
 
 
-def _container(trainer: k8s.Container) -> k8s.Container:
+def _container(trainer: k8s.Container, ops_token: str) -> k8s.Container:
     mounts: list[k8s.VolumeMount] = [
         {**each, "readOnly": True} for each in trainer["volumeMounts"] if each["name"] in SINK_VOLUMES
     ]
@@ -96,7 +104,7 @@ def _container(trainer: k8s.Container) -> k8s.Container:
     return {
         **confined_container(READER_CONTAINER, image, COMMAND, RESOURCES),
         "workingDir": SCRATCH,
-        "env": [{"name": "HOME", "value": SCRATCH}, *env_vars],
+        "env": [{"name": "HOME", "value": SCRATCH}, *env_vars, ops_token_env_var(ops_token)],
         "ports": [{"name": READER_CONTAINER, "containerPort": TRAINER_PORT}],
         "readinessProbe": probe(names.TRAINER_CONTAINER, period_seconds=1, failure_threshold=3),
         "volumeMounts": [{"name": "tmp", "mountPath": SCRATCH}, *mounts],

@@ -6,12 +6,12 @@ All calls go through the API server with the caller's rights: the servers in the
 import asyncio
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from rl_contract.processes import TRAINER_PORT
+from rl_contract.processes import OPS_TOKEN_HEADER, TRAINER_PORT
 from rl_operator.api.kubernetes_objects import PodObject
 from rl_operator.api.names import COMPONENT_LABEL, ROLLOUTS_LABEL, RUN_LABEL, TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.api.training_run import TrainingRun
@@ -29,6 +29,7 @@ from rl_operator.render.labels import controller_uid
 from rl_operator.render.manifests import templates_of
 from rl_operator.render.rollout_reader import READER_CONTAINER, keeps_rollouts, rollout_reader_job
 from rl_operator.rollouts.rollout_source import RolloutListing
+from rl_operator.status.observed.observation import ops_token_of
 from rl_operator.targets.target import JOB_NAME_LABEL, Note, job_pod
 from rl_operator.targets.target_loop import LoopThread
 
@@ -42,6 +43,11 @@ MAX_FILE_BYTES: Final = 256 * 2**20
 KEEP_THEM: Final = (
     "The platform can keep them for good: spec.rollouts of the RLRuntime names a PersistentVolumeClaim or a bucket "
     "(docs/how-to/operate.md)"
+)
+
+UNREACHED: Final = (
+    "If pod {pod} is ready, the NetworkPolicy of its run does not let the API server's connections in: the platform "
+    "names where they come from in networkPolicy.runs.from of the chart, or in --ops-peers (docs/how-to/operate.md)"
 )
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -60,6 +66,7 @@ class PodRollouts:
     namespace: str
     pod: str
     where: str
+    ops_token: str = field(repr=False)
     port: int = TRAINER_PORT
 
     def listing(self) -> RolloutListing:
@@ -79,14 +86,17 @@ class PodRollouts:
             raise GoneError(f"there is no rollout file {name!r} in {self.where} any more") from error
 
     def _get(self, path: str, limit: int, begin: int = 0) -> bytes:
-        server = f"{PODS.path(self.namespace, self.pod)}:{self.port}/proxy"
+        """The API server passes the token on, and keeps the caller's own credentials to itself."""
+        server, headers = f"{PODS.path(self.namespace, self.pod)}:{self.port}/proxy", {OPS_TOKEN_HEADER: self.ops_token}
         try:
-            return self.loop.wait(self.client.content(f"{server}/rollouts{path}", limit, begin))
+            return self.loop.wait(self.client.content(f"{server}/rollouts{path}", limit, begin, headers))
         except ForbiddenError as error:
             raise ForbiddenError(
                 f"reading rollouts takes the right to get pods/proxy in namespace {self.namespace}, which the role "
                 f"edit has and view has not ({error})"
             ) from error
+        except TargetUnreachableError as error:
+            raise TargetUnreachableError(f"{error}. {UNREACHED.format(pod=self.pod)}") from error
 
 
 def rollouts_of(
@@ -99,22 +109,24 @@ def rollouts_of(
     if run.status.config_map_name is None:
         raise RefusedError(f"run {namespace}/{name} has not started, so it has no rollouts yet")
     if pod := loop.wait(_training_pod(client, run)):
-        return PodRollouts(client, loop, namespace, pod, f"pod {pod}")
+        name = pod["metadata"]["name"]
+        return PodRollouts(client, loop, namespace, name, f"pod {name}", ops_token_of(pod))
     template = loop.wait(_frozen_pod(client, run))
     if template is None or not keeps_rollouts(template):
         raise RefusedError(f"the rollouts of run {namespace}/{name} went with its trainer. {KEEP_THEM}")
     if not may_start and not any(map(_is_ready, loop.wait(_live_readers(client, run)))):
         raise PodNeededError("the trainer has ended")
     reader = loop.wait(_reading_pod(client, run, template, note))
-    return PodRollouts(client, loop, namespace, reader, f"the run's storage (read by pod {reader})")
+    name, token = reader["metadata"]["name"], ops_token_of(reader)
+    return PodRollouts(client, loop, namespace, name, f"the run's storage (read by pod {name})", token)
 
 
-async def _training_pod(client: ClusterClient, run: TrainingRun) -> str | None:
+async def _training_pod(client: ClusterClient, run: TrainingRun) -> PodObject | None:
     """The run's pod whose trainer runs, if any."""
     selector = f"{RUN_LABEL}={run.metadata.name},{COMPONENT_LABEL}={TRAINING_COMPONENT}"
     pods = await _pods(client, run, selector)
     ours = (each for each in pods if _trains(each) and controller_uid(each) == run.metadata.uid)
-    return next((each["metadata"]["name"] for each in ours), None)
+    return next(ours, None)
 
 
 def _trains(pod: PodObject) -> bool:
@@ -129,10 +141,10 @@ async def _frozen_pod(client: ClusterClient, run: TrainingRun) -> PodObject | No
     return templates_of(held).pod if held else None
 
 
-async def _reading_pod(client: ClusterClient, run: TrainingRun, template: PodObject, note: Note) -> str:
+async def _reading_pod(client: ClusterClient, run: TrainingRun, template: PodObject, note: Note) -> PodObject:
     """The pod of a Job that serves them, once it is ready: one that is there, else a new one."""
     namespace, name = run.key
-    job = rollout_reader_job(run, template, secrets.token_hex(2)[:3])
+    job = rollout_reader_job(run, template, secrets.token_hex(2)[:3], secrets.token_urlsafe())
     if not await _live_readers(client, run):
         try:
             await client.create(JOBS.path(namespace), job)
@@ -144,8 +156,8 @@ async def _reading_pod(client: ClusterClient, run: TrainingRun, template: PodObj
         note(f"Job {namespace}/{job['metadata']['name']} starts, which reads the rollouts that were kept")
     for _ in range(round(START_SECONDS / POLL_SECONDS)):
         pods = await _live_readers(client, run)
-        if ready := next((each["metadata"]["name"] for each in pods if _is_ready(each)), None):
-            return str(ready)
+        if ready := next(filter(_is_ready, pods), None):
+            return ready
         ours = job_pod(job, await _pods(client, run, f"{JOB_NAME_LABEL}={job['metadata']['name']}"))
         reader = ours.containers[READER_CONTAINER]
         if reader.state == "ended":

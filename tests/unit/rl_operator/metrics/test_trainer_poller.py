@@ -28,6 +28,15 @@ async def test_only_news_is_reported() -> None:
         assert (status.step, status.total_steps) == (2, 40)
 
 
+async def test_each_trainer_is_asked_with_the_token_of_its_pod() -> None:
+    held = replace(POD, ops_token="t0ken-of-this-pod")
+    async with serving() as trainer, polling(trainer.port, [held]) as (poller, _):
+        trainer.points = [{"step": 1}]
+        await until("the history is read", lambda: poller.has_points(held))
+    assert trainer.tokens == {("/status", "t0ken-of-this-pod"), ("/history", "t0ken-of-this-pod")}
+    assert "t0ken" not in repr(held)
+
+
 async def test_no_trainer_is_polled_more_often_than_the_interval() -> None:
     """Even when others come and go, which changes the order. Requests may be late, and two of them close together for
     that reason, but none is ever early.
@@ -58,6 +67,8 @@ NONSENSE: dict[str, Any] = {
     "more than we read, forever": endless,
     "another run's": {**UP, "runUid": "u-2", "attempt": 1},
     "another attempt's": {**UP, "runUid": "u-1", "attempt": 2},
+    "nobody's": {**UP, "runUid": None},
+    "no attempt's": {**UP, "attempt": None},
 }
 
 

@@ -15,7 +15,7 @@ from rl_operator.metrics.trainer_poller import TrainerPoller
 from rl_operator.status.observed.observation import PodObservation
 
 POD = working_pod(podIP="127.0.0.1")
-UP = {"phase": "training", "step": 1, "totalSteps": 40}
+UP = {"phase": "training", "step": 1, "totalSteps": 40, "runUid": "u-1", "attempt": 1}
 
 
 class Trainer:
@@ -25,12 +25,14 @@ class Trainer:
         self.answer: object = UP
         self.points: Any = []
         self.asked: list[float] = []
+        self.tokens: set[tuple[str, str | None]] = set()
         self.asked_at: dict[str, list[float]] = defaultdict(list)
         self.read = 0
         self.port = 0
         self.delay = 0.0
 
     async def status(self, request: web.Request) -> web.StreamResponse:
+        self.tokens.add((request.path, request.headers.get("X-RL-Ops-Token")))
         self.asked.append(asyncio.get_running_loop().time())
         self.asked_at[request.host.partition(":")[0]].append(self.asked[-1])
         await asyncio.sleep(self.delay)
@@ -41,7 +43,8 @@ class Trainer:
         answered: web.Response = self.answer()
         return answered
 
-    async def history(self, _: web.Request) -> web.Response:
+    async def history(self, request: web.Request) -> web.Response:
+        self.tokens.add((request.path, request.headers.get("X-RL-Ops-Token")))
         self.read += 1
         return web.json_response({"points": self.points})
 

@@ -50,7 +50,7 @@ async def test_an_own_environment_from_apply_to_weights(life: Life) -> None:
     await life.settle()
     assert (life.status.phase, len(life.pods), life.environments) == ("Starting", 1, {})
     assert life.names("Service") == ["sorting-U"]
-    assert life.names("NetworkPolicy") == ["sorting-U-environment", "sorting-U-trainer"]
+    assert life.names("NetworkPolicy") == ["sorting-U-environment", "sorting-U-ops", "sorting-U-trainer"]
     assert [c["name"] for c in life.pods[0]["spec"]["containers"]] == ["trainer"]
 
     await life.report("Running", ready(), running())
@@ -66,7 +66,7 @@ async def test_an_own_environment_from_apply_to_weights(life: Life) -> None:
     await succeed(life)
     assert life.status.phase == "Succeeded"
     assert "deletionTimestamp" not in life.environments["1-env-0-0"]["metadata"], "what ended keeps its log"
-    assert life.client.writes == 14
+    assert life.client.writes == 15
 
 
 async def test_unread_environments_do_not_start(life: Life) -> None:
@@ -157,7 +157,7 @@ async def test_deleted_objects_are_restored(life: Life) -> None:
         if kind != "ConfigMap":
             life.store.delete(kind, KEY[0], name)
     await life.settle()
-    assert len(life.names("Service")) + len(life.names("NetworkPolicy")) == 3
+    assert len(life.names("Service")) + len(life.names("NetworkPolicy")) == 4
 
 
 async def test_deleted_frozen_files_are_named(life: Life) -> None:
@@ -256,13 +256,13 @@ async def _resume(life: Life) -> tuple[Any, ...]:
 
 Story = tuple[Callable[[Life], Awaitable[tuple[Any, ...]]], tuple[Any, ...], int, int]
 STORIES: dict[str, Story] = {
-    "an environment dies": (_live, ("Succeeded", 1, 1, [False], ["1-env-0-0"], [2, 1, 2]), 1, 19),
-    "its environment fails": (_fail, ("Failed", 1, "failure 3", 1), 11, 20),
+    "an environment dies": (_live, ("Succeeded", 1, 1, [False], ["1-env-0-0"], [2, 1, 3]), 1, 20),
+    "its environment fails": (_fail, ("Failed", 1, "failure 3", 1), 12, 21),
     "it is scaled, stopped and resumed": (
         _resume,
         (["1-env-0-0"], ("Stopped", []), 2, 2, ["2-env-0-0", "2-env-1-0", "2-env-2-0"]),
-        11,
-        24,
+        12,
+        25,
     ),
 }
 """What happens, its end, the first write that the stories before do not have, and how many writes it takes."""

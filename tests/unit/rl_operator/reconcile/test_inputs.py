@@ -108,7 +108,7 @@ async def test_labels_only_matter_before_the_start(family: Family, platform: Pla
     assert (codes(family), family.status("a").phase) == ([], "Starting")
 
 
-OF_AN_ATTEMPT = ("RL_ATTEMPT", "RL_CHECKPOINT_STEP", "RL_CHECKPOINT_PATH", "RL_BEST_CHECKPOINT")
+OF_AN_ATTEMPT = ("RL_ATTEMPT", "RL_OPS_TOKEN", "RL_CHECKPOINT_STEP", "RL_CHECKPOINT_PATH", "RL_BEST_CHECKPOINT")
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["runtime deleted", "runtime edited"])

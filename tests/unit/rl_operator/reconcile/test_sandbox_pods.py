@@ -46,7 +46,7 @@ async def test_from_apply_to_weights(life: Life) -> None:
     await start(life)
     assert list(life.sandboxes) == ["1-sandbox-0-0", "1-sandbox-1-0"]
     assert life.names("Service") == ["sorting-U-box"], "its environment is inside of the run's pod"
-    assert life.names("NetworkPolicy") == ["sorting-U-sandbox"]
+    assert life.names("NetworkPolicy") == ["sorting-U-ops", "sorting-U-sandbox"]
 
     for name in life.sandboxes:
         life.play_sandbox(name, ready())
@@ -81,7 +81,7 @@ async def test_beside_an_environment_of_its_own(life: Life) -> None:
     await life.report("Running", ready(), ready())
     assert list(life.sandboxes) == ["1-sandbox-0-0"]
     assert sorted(life.names("Service")) == ["sorting-U", "sorting-U-box"]
-    policies = ["sorting-U-environment", "sorting-U-sandbox", "sorting-U-trainer"]
+    policies = ["sorting-U-environment", "sorting-U-ops", "sorting-U-sandbox", "sorting-U-trainer"]
     assert sorted(life.names("NetworkPolicy")) == policies
 
 
@@ -106,14 +106,14 @@ async def test_an_edited_runtime_is_for_later_runs(life: Life) -> None:
 async def test_a_deleted_wall_is_put_back(life: Life) -> None:
     life.apply(sandbox={"size": 1})
     await start(life)
-    [policy] = life.store.list_all("NetworkPolicy", KEY[0])
-    life.store.delete("NetworkPolicy", KEY[0], policy["metadata"]["name"])
+    for policy in tuple(life.store.list_all("NetworkPolicy", KEY[0])):
+        life.store.delete("NetworkPolicy", KEY[0], policy["metadata"]["name"])
     await life.settle()
-    assert life.names("NetworkPolicy") == ["sorting-U-sandbox"]
+    assert life.names("NetworkPolicy") == ["sorting-U-ops", "sorting-U-sandbox"]
 
 
 @pytest.mark.parametrize("dies_before", [True, False])
-@pytest.mark.parametrize("dies_at", range(1, 16))
+@pytest.mark.parametrize("dies_at", range(1, 17))
 async def test_an_operator_that_dies_at_any_write(life: Life, dies_at: int, dies_before: bool) -> None:
     life.client.dies_at, life.client.dies_before = dies_at, dies_before
     life.apply(sandbox={"size": 2})
@@ -143,4 +143,4 @@ async def test_in_local_mode_there_are_none(tmp_path: Path) -> None:
     life.apply(sandbox={"size": 2})
     await start(life)
     assert life.sandboxes == {}
-    assert life.names("NetworkPolicy") == []
+    assert life.names("NetworkPolicy") == ["sorting-U-ops"]

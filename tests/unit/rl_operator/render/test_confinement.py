@@ -36,7 +36,7 @@ PODS: dict[str, tuple[Any, int | None]] = {
     "of a sandbox": (sandbox_template(RUN, inputs_of(RUN)), 65531),  # its user is chosen for each
     "of a trial": (trial_job(RUN, inputs_of(RUN), PROVIDER, TRIAL, name="t")["spec"]["template"], 65533),
     "of a reader": (
-        rollout_reader_job(KEPT, pod_template(KEPT, inputs_of(KEPT, CLAIM)), "abc")["spec"]["template"],
+        rollout_reader_job(KEPT, pod_template(KEPT, inputs_of(KEPT, CLAIM)), "abc", "t0ken")["spec"]["template"],
         65532,
     ),
     "that reads a runtime's image": (discovery_pod(runtime_reading(TINY, "ops"), 1), 65532),

@@ -3,11 +3,21 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import UID, make_run, make_runtime, openenv_environment, own_environment, own_inputs
+from tests.unit.rl_operator.render.test_rollout_sink import CLAIM
+from tests.unit.rl_operator.samples import (
+    UID,
+    inputs_of,
+    make_run,
+    make_runtime,
+    openenv_environment,
+    own_environment,
+    own_inputs,
+)
 
 from rl_operator.render.environment_pod import environment_pod, environment_template
-from rl_operator.render.network import DATA_PORTS, network_children, network_names
+from rl_operator.render.network import DATA_PORTS, network_children, network_names, operator_peer, ops_policy
 from rl_operator.render.pod import pod_of_attempt, pod_template
+from rl_operator.render.rollout_reader import rollout_reader_job
 
 OWN_RUN = make_run(environment="own/digits")
 TRAINER, ENVIRONMENT, SERVICE = network_children(OWN_RUN, own_inputs(OWN_RUN))
@@ -43,20 +53,18 @@ def test_each_selects_only_its_own_pods() -> None:
 
 def test_the_data_ports_are_for_the_runs_environments() -> None:
     _, environment = pods_of()
-    data, ops = TRAINER["spec"]["ingress"]
+    [data] = TRAINER["spec"]["ingress"]
     [peer] = data["from"]
     assert selected(peer["podSelector"]["matchLabels"], environment)
     assert peer.keys() == {"podSelector"}, "without a namespace selector: this namespace"
     assert ports(data) == [("TCP", port) for port in DATA_PORTS]
-    assert "from" not in ops
-    assert ports(ops) == [("TCP", 8003), ("TCP", 8002)]
 
 
 def test_an_environment_reaches_its_run_and_dns() -> None:
     trainer, _ = pods_of()
     spec = ENVIRONMENT["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
-    assert [ports(rule) for rule in spec["ingress"]] == [[("TCP", 8004)]]
+    assert spec["ingress"] == [], "its ops port is opened by the policy of all ops ports"
     data, dns = spec["egress"]
     assert selected(data["to"][0]["podSelector"]["matchLabels"], trainer)
     assert ports(data) == [("TCP", port) for port in DATA_PORTS]
@@ -65,6 +73,35 @@ def test_an_environment_reaches_its_run_and_dns() -> None:
     assert all(not peer["ipBlock"]["cidr"].endswith("/0") for peer in dns["to"][1:]), (
         "port 53 of the internet is a door"
     )
+
+
+PROMETHEUS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+
+
+def test_ops_ports_are_for_the_operator_and_whom_the_platform_names() -> None:
+    """Of a run with its environment inside of its pod, too, and of the pod that reads what it kept."""
+    plain = make_run()
+    policy = ops_policy(plain, [operator_peer("rl-operator"), PROMETHEUS])
+    [rule] = policy["spec"]["ingress"]
+    operator = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "rl-operator"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "rl-operator"}},
+    }
+    assert rule["from"] == [operator, PROMETHEUS]
+    assert sorted(ports(rule)) == [("TCP", 8002), ("TCP", 8003), ("TCP", 8004)]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    labels = policy["spec"]["podSelector"]["matchLabels"]
+    trainer, environment = pods_of()
+    reader = rollout_reader_job(plain, pod_template(plain, inputs_of(plain, CLAIM)), "abc", "t0ken")["spec"]["template"]
+    sandbox = {"key": "app.kubernetes.io/component", "operator": "NotIn", "values": ["sandbox"]}
+    assert policy["spec"]["podSelector"]["matchExpressions"] == [sandbox], "a sandbox has no such port"
+    assert [selected(labels, pod) for pod in (trainer, environment, reader)] == [True] * 3
+    assert not any(selected(labels, pod) for pod in (*pods_of(uid="another"), *pods_of(uid="u-3", name="other")))
+
+
+def test_without_a_peer_nobody_reaches_an_ops_port() -> None:
+    """A rule without `from` would let everybody in."""
+    assert ops_policy(make_run(), [])["spec"]["ingress"] == []
 
 
 EGRESS: dict[str, tuple[str, list[str]]] = {

@@ -21,7 +21,7 @@ def frozen(runtime: Runtime, run: TrainingRun = RUN) -> dict[str, Any]:
 
 
 def pod_of(runtime: Runtime) -> dict[str, Any]:
-    template: dict[str, Any] = rollout_reader_job(RUN, frozen(runtime), "abc")["spec"]["template"]
+    template: dict[str, Any] = rollout_reader_job(RUN, frozen(runtime), "abc", "t0ken")["spec"]["template"]
     return template
 
 
@@ -41,7 +41,7 @@ def test_it_reads_the_runs_folder_of_the_claim() -> None:
     folder = {"name": "rollouts", "mountPath": "/var/lib/rl-rollouts", "subPath": f"sorting-{UID}", "readOnly": True}
     assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}, folder]
     assert {"name": "rollouts", "persistentVolumeClaim": {"claimName": "rollouts"}} in spec["volumes"]
-    assert {each["name"] for each in container["env"]} == {"HOME", "RL_ROLLOUTS_DIR"}
+    assert {each["name"] for each in container["env"]} == {"HOME", "RL_ROLLOUTS_DIR", "RL_OPS_TOKEN"}
     assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
 
 
@@ -55,7 +55,7 @@ def test_it_has_the_buckets_keys_and_no_others() -> None:
     )
     names = {each["name"] for each in container_of(runtime)["env"]}
     store = {"RL_ROLLOUTS_URL", "RL_ROLLOUTS_SECRET", "AWS_ENDPOINT_URL", "AWS_REGION"}
-    assert names == {"HOME", *store, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+    assert names == {"HOME", "RL_OPS_TOKEN", *store, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
     assert {each["name"] for each in pod_of(runtime)["spec"]["volumes"]} == {"tmp"}
 
 
@@ -69,7 +69,11 @@ def test_it_trusts_the_buckets_authority() -> None:
 
 
 def test_it_ends_by_itself() -> None:
-    job, spec, container = rollout_reader_job(RUN, frozen(CLAIM), "abc"), pod_of(CLAIM)["spec"], container_of(CLAIM)
+    job, spec, container = (
+        rollout_reader_job(RUN, frozen(CLAIM), "abc", "t0ken"),
+        pod_of(CLAIM)["spec"],
+        container_of(CLAIM),
+    )
     assert (job["spec"]["backoffLimit"], job["spec"]["ttlSecondsAfterFinished"]) == (0, 60)
     assert job["spec"]["activeDeadlineSeconds"] == spec["activeDeadlineSeconds"] == 14_400
     assert container["command"] == ["tinker-atropos", "rollouts", f"--idle-exit={IDLE_SECONDS}"]
@@ -77,7 +81,7 @@ def test_it_ends_by_itself() -> None:
 
 
 def test_it_is_deleted_with_its_run_and_is_not_one_of_its_pods() -> None:
-    job = rollout_reader_job(RUN, frozen(CLAIM), "abc")
+    job = rollout_reader_job(RUN, frozen(CLAIM), "abc", "t0ken")
     [owner] = job["metadata"]["ownerReferences"]
     assert (owner["name"], owner["uid"], "controller" in owner) == ("sorting", UID, False)
     for labels in (job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]):
@@ -117,9 +121,9 @@ def test_it_holds_nothing_of_the_environment() -> None:
     runtime = make_runtime(
         rollouts={"persistentVolumeClaim": {"claimName": "rollouts"}}, secretEnvironment=[{"name": "judge", "key": "J"}]
     )
-    assert "judge" not in json.dumps(rollout_reader_job(RUN, frozen(runtime), "abc"))
+    assert "judge" not in json.dumps(rollout_reader_job(RUN, frozen(runtime), "abc", "t0ken"))
 
 
 def test_the_longest_name_fits_into_a_label() -> None:
     named = RUN.with_changes(metadata=RUN.metadata.with_changes(name="a" * 52))
-    assert len(rollout_reader_job(named, frozen(CLAIM, named), "abc")["metadata"]["name"]) <= 63
+    assert len(rollout_reader_job(named, frozen(CLAIM, named), "abc", "t0ken")["metadata"]["name"]) <= 63

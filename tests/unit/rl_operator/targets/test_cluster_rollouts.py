@@ -41,7 +41,9 @@ def pod(name: str, labels: Mapping[str, str], *, owner: str = "", **status: Any)
 def training_pod(state: str, *, owner: str = UID) -> dict[str, Any]:
     labels = {"rl-operator.dev/run": "sorting", "app.kubernetes.io/component": "training"}
     statuses = [{"name": "environment", "state": {"running": {}}}, {"name": "trainer", "state": {state: {}}}]
-    return pod(TRAINER_POD, labels, owner=owner, containerStatuses=statuses)
+    found = pod(TRAINER_POD, labels, owner=owner, containerStatuses=statuses)
+    token = {"name": "RL_OPS_TOKEN", "value": "t0ken"}
+    return {**found, "spec": {"containers": [{"name": "environment"}, {"name": "trainer", "env": [token]}]}}
 
 
 class ApiServer:
@@ -55,6 +57,7 @@ class ApiServer:
         self.job_status: dict[str, Any] = READY
         self.answers: dict[str, bytes | Exception] = {}
         self.refuses: Exception | None = None
+        self.sent: list[str | None] = []
 
     async def each(self, path: str, params: Mapping[str, str], take: Callable[[dict[str, Any]], None]) -> None:
         assert path == f"{CORE}/pods"
@@ -76,11 +79,12 @@ class ApiServer:
         self.jobs.append(body)
         name = body["metadata"]["name"]
         labels = body["spec"]["template"]["metadata"]["labels"] | {"batch.kubernetes.io/job-name": name}
-        self.pods.append(pod(f"{name}-x", labels, **self.job_status))
+        self.pods.append({**pod(f"{name}-x", labels, **self.job_status), "spec": body["spec"]["template"]["spec"]})
         return body
 
-    async def content(self, path: str, limit: int, begin: int) -> bytes:
+    async def content(self, path: str, limit: int, begin: int, headers: Mapping[str, str]) -> bytes:
         assert limit >= 2**20
+        self.sent.append(headers.get("X-RL-Ops-Token"))
         answer = self.answers.get(path, GoneError(path))
         if isinstance(answer, Exception):
             raise answer
@@ -126,6 +130,8 @@ def test_a_trainer_that_runs_is_asked(open_rollouts: Opened) -> None:
     assert source.content("000001-1.jsonl.zst") == b"abc"
     assert source.content("000001-1.jsonl.zst", 2) == b"c"
     assert server.jobs == []
+    assert server.sent == ["t0ken"] * 3, "from the pod's spec, which the caller may read"
+    assert "t0ken" not in repr(source)
 
 
 def test_a_run_that_has_not_started(open_rollouts: Opened) -> None:
@@ -158,11 +164,37 @@ def test_what_was_kept_is_read_by_a_job(open_rollouts: Opened, notes: list[str])
     assert notes == [f"Job team-a/{name} starts, which reads the rollouts that were kept"]
     server.answers = {f"{CORE}/pods/{name}-x:8002/proxy/rollouts": b'{"files": []}'}
     assert source.listing() == RolloutListing(())
+    [token] = [each["value"] for each in env_of(job) if each["name"] == "RL_OPS_TOKEN"]
+    assert server.sent == [token]
+    assert len(token) >= 32
     open_rollouts(server, may_start=False)
     assert len(server.jobs) == 1, "the pod that is there reads for the next one, too"
     server.pods[-1]["status"] = {"phase": "Succeeded"}
     open_rollouts(server)
     assert len(server.jobs) == 2
+    assert {"name": "RL_OPS_TOKEN", "value": token} not in env_of(server.jobs[1]), "each draws its own"
+
+
+def env_of(job: dict[str, Any]) -> list[dict[str, Any]]:
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    variables: list[dict[str, Any]] = container["env"]
+    return variables
+
+
+def test_an_api_server_that_is_kept_out_says_what_lets_it_in(open_rollouts: Opened) -> None:
+    server = ApiServer(CLAIM)
+    server.pods = [training_pod("running")]
+    unreached = "the API server answered 503: error trying to reach service: dial tcp 10.1.2.3:8002: i/o timeout"
+    server.answers = {f"{CORE}/pods/{TRAINER_POD}:8002/proxy/rollouts": TargetUnreachableError(unreached)}
+    with pytest.raises(TargetUnreachableError) as caught:
+        open_rollouts(server).listing()
+    said = str(caught.value)
+    assert said.startswith(unreached)
+    assert (
+        f"If pod {TRAINER_POD} is ready, the NetworkPolicy of its run does not let the API server's connections in"
+        in said
+    )
+    assert "networkPolicy.runs.from of the chart, or in --ops-peers" in said
 
 
 def test_rights_that_are_missing_are_named(open_rollouts: Opened) -> None:

@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.rollout_files.rollout_server import (
+    FILES_AT_ONCE,
     QuietStore,
     kept_rollouts,
     rollout_app,
@@ -49,6 +50,54 @@ async def test_the_routes_of_a_trainer(rollouts_client: httpx.AsyncClient, tmp_p
     assert (await rollouts_client.get("/rollouts/000005-1.jsonl.zst")).status_code == 404
     assert (await rollouts_client.get("/rollouts/..%2Fpasswd")).status_code == 404
     assert (await rollouts_client.get("/healthz")).text == "ok"
+
+
+async def test_readers_of_kept_rollouts_need_the_pods_token(tmp_path: Path) -> None:
+    write(tmp_path, 4)
+    now = 100.0
+    store = QuietStore(BoundedFolder(tmp_path, 0), lambda: now)
+    transport = httpx.ASGITransport(rollout_app(store, "t0ken"), client=("10.1.2.3", 1234))
+    async with httpx.AsyncClient(transport=transport, base_url="http://reader") as client:
+        now += 50.0
+        for path in ("/rollouts", "/rollouts/000004-1.jsonl.zst"):
+            for headers in ({}, {"X-RL-Ops-Token": "token"}):
+                assert (await client.get(path, headers=headers)).status_code == 401
+        assert store.quiet_seconds == 50.0, "who is refused does not keep it alive"
+        assert (await client.get("/rollouts", headers={"X-RL-Ops-Token": "t0ken"})).status_code == 200
+        assert (await client.get("/healthz")).status_code == 200
+
+
+class CountingStore:
+    """One large file; how many answers hold it at once is counted."""
+
+    content = b"x" * (4 * 2**20)
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def names(self) -> dict[str, int]:
+        return {"000001-1.jsonl.zst": len(self.content)}
+
+    def read(self, _name: str) -> bytes:
+        self.reads += 1
+        return self.content
+
+
+async def test_readers_that_do_not_read_hold_few_files_in_memory() -> None:
+    """Twenty of them: the others wait until one has taken its file, or hung up."""
+    store = CountingStore()
+    app = Starlette(routes=rollout_routes(store, dict))
+    async with serve(app, bind("127.0.0.1", 0, "the port")) as port, asyncio.timeout(60):
+        lazy = [await asyncio.open_connection("127.0.0.1", port, limit=1) for _ in range(20)]
+        for _, writer in lazy:
+            writer.write(b"GET /rollouts/000001-1.jsonl.zst HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.gather(*(reader.read(1) for reader, _ in lazy[:FILES_AT_ONCE]))
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+            assert (await client.get("/rollouts")).status_code == 200, "a list waits for nobody"
+            assert store.reads <= FILES_AT_ONCE
+            for _, writer in lazy:
+                writer.transport.abort()
+            assert (await client.get("/rollouts/000001-1.jsonl.zst")).content == store.content
 
 
 @pytest.mark.parametrize(

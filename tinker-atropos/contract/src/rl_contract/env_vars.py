@@ -51,6 +51,13 @@ RL_OPS_HOST: Final = _variable(
 RL_OPS_PORT: Final = _variable(
     "RL_OPS_PORT", _OPERATOR, (*_ALL, "rollout reader"), "the ops port; default: `processes.OPS_PORTS`"
 )
+RL_OPS_TOKEN: Final = _variable(
+    "RL_OPS_TOKEN",
+    _OPERATOR,
+    ("trainer", "rollout reader"),
+    "what callers of the ops port must send as `processes.OPS_TOKEN_HEADER`, for all but probes and metrics; drawn for "
+    "each pod",
+)
 RL_RESULT_FILE: Final = _variable(
     "RL_RESULT_FILE", _OPERATOR, _ALL, "the container's termination message: the trainer's result, or why one failed"
 )

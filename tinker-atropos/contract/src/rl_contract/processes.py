@@ -12,7 +12,11 @@ API_PORT: Final = 8000
 INFERENCE_PORT: Final = 8001
 TRAINER_PORT: Final = 8002
 OPS_PORTS: Final[Mapping[str, int]] = {"trainer": TRAINER_PORT, "api": 8003, "environment": 8004}
-"""By container: `/healthz` and `/metrics`, and the trainer's `/status`, `/metrics` and `/rollouts`."""
+"""By container: `/healthz` and `/metrics` for everyone whom the network lets in; `/status`, and the trainer's
+`/history` and `/rollouts`, for callers with the pod's token.
+"""
+
+OPS_TOKEN_HEADER: Final = "X-RL-Ops-Token"  # noqa: S105 -- the header's name
 
 TINKER_SERVICE_PORT: Final = 8005
 SANDBOX_PORT: Final = 8090

@@ -5,23 +5,25 @@ reader lacks of one.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_contract.env_vars import RL_OPS_PORT
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.rollout_files.rollout_store import BoundedFolder, RolloutStore, WritableStore, interval, parse_name
-from tinker_atropos.serving import bind, json_response, serve
+from tinker_atropos.serving import bind, guarded, json_response, serve
 from tinker_atropos.settings import Settings
 
 MEDIA_TYPE = "application/zstd"
@@ -30,6 +32,15 @@ _RANGE: Final = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 """Readers of files that grow ask for what follows a byte. Other forms are answered with the whole file, as RFC 9110
 allows.
 """
+
+
+FILES_AT_ONCE: Final = 4
+"""A file is in memory until its reader has taken it, and a trainer has little to spare: further readers wait."""
+
+SEND_SECONDS: Final = 300
+"""A reader that takes longer over one file is cut off: others wait behind it."""
+
+PIECE_BYTES: Final = 2**18
 
 
 def open_store(url: str) -> WritableStore:
@@ -63,7 +74,17 @@ def rollout_routes(store: RolloutStore, state: Callable[[], dict[str, object]]) 
         files = [{"name": name, "bytes": sizes[name]} for name in sorted(sizes)]
         return json_response({"files": files, **state()})
 
-    async def send_file(request: Request) -> Response:
+    slots = asyncio.Semaphore(FILES_AT_ONCE)
+
+    async def send_file(request: Request) -> ASGIApp:
+        async def send_in_turn(scope: Scope, receive: Receive, send: Send) -> None:
+            with contextlib.suppress(TimeoutError):
+                async with slots, asyncio.timeout(SEND_SECONDS):
+                    await (await read_file(request))(scope, receive, send)
+
+        return send_in_turn
+
+    async def read_file(request: Request) -> Response:
         name = request.path_params["name"]
         try:
             content = await asyncio.to_thread(store.read, name)
@@ -82,14 +103,25 @@ def _part(name: str, content: bytes, asked: str) -> Response:
     found = _RANGE.fullmatch(asked)
     first, last = (int(found[1]), int(found[2] or size - 1)) if found else (0, -1)
     if found is None or (found[2] and last < first):
-        return Response(content, headers=headers, media_type=MEDIA_TYPE)
+        return _in_pieces(memoryview(content), 200, headers)
     if first >= size:
         answer = json_response({"error": f"{name} has {size} bytes, and {asked!r} begins after them"}, 416)
         answer.headers["Content-Range"] = f"bytes */{size}"
         return answer
     last = min(last, size - 1)
     headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-    return Response(content[first : last + 1], 206, headers, MEDIA_TYPE)
+    return _in_pieces(memoryview(content)[first : last + 1], 206, headers)
+
+
+def _in_pieces(content: memoryview, status_code: int, headers: Mapping[str, str]) -> Response:
+    """A piece is sent once the reader has taken the one before: the server buffers no more than that."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for begin in range(0, len(content), PIECE_BYTES):
+            yield bytes(content[begin : begin + PIECE_BYTES])
+
+    length = {"Content-Length": str(len(content))}
+    return StreamingResponse(pieces(), status_code, {**headers, **length}, MEDIA_TYPE)
 
 
 logger = logging.getLogger(__name__)
@@ -138,16 +170,16 @@ async def serve_rollouts(settings: Settings, idle_exit: float) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     with bind(settings.ops_host, settings.ops_port, RL_OPS_PORT) as listener:
-        async with serve(rollout_app(store), listener) as port:
+        async with serve(rollout_app(store, settings.ops_token), listener) as port:
             logger.info("Serving rollouts on port %d.", port)
             await _until_quiet(store, idle_exit, stopped)
 
 
-def rollout_app(store: QuietStore) -> Starlette:
+def rollout_app(store: QuietStore, token: str | None = None) -> ASGIApp:
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok")
 
-    return Starlette(routes=[Route("/healthz", healthz), *rollout_routes(store, store.state)])
+    return guarded(Starlette(routes=[Route("/healthz", healthz), *rollout_routes(store, store.state)]), token)
 
 
 async def _until_quiet(store: QuietStore, idle_exit: float, stopped: asyncio.Event) -> None:

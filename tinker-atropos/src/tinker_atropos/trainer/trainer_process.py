@@ -106,7 +106,8 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         renderer = chat_renderer(tokenizer, config.base_model, config.env.tool_call_parser)
         inference_server = InferenceServer(run.generator, renderer, config.env.max_token_length, config.base_model)
         kept = rollout_routes(run.keeper.store, run.keeper.listing)
-        ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history), *kept], run.registry())
+        shown = [Route("/history", show_history), *kept]
+        ops = ops_app(run.unready, run.to_wire, shown, run.registry(), settings.ops_token)
         reports = report_route(
             run.keeper, run.state.policy, vocabulary=tokenizer.vocabulary, total_steps=config.env.total_steps
         )

@@ -215,13 +215,15 @@ class ClusterClient:
         async with self._opened("GET", path, params, accept="*/*", timeout=self._timeout) as response:
             return (await response.read()).decode(errors="replace")
 
-    async def content(self, path: str, limit: int, begin: int = 0) -> bytes:
+    async def content(
+        self, path: str, limit: int, begin: int = 0, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> bytes:
         """What a server in a pod answers (`pods/proxy`), from byte `begin` on, for as long as it sends. Raises as `get`
         does; GoneError if there are no more bytes, RefusedError past `limit` bytes.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=self._timeout.total)
         received, asked = bytearray(), {"Range": f"bytes={begin}-"} if begin else {}
-        async with self._opened("GET", path, accept="*/*", timeout=timeout, headers=asked) as response:
+        async with self._opened("GET", path, accept="*/*", timeout=timeout, headers={**headers, **asked}) as response:
             async for chunk in response.content.iter_any():
                 received += chunk
                 if len(received) > limit:

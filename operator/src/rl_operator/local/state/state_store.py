@@ -87,7 +87,9 @@ class StateStore:
 
     # --- writes -------------------------------------------------------------------------------------------------
     def exclusive(self) -> AbstractContextManager[None]:
-        """No other process writes while the block runs."""
+        """No other process writes while the block runs. A folder that is made here is its user's alone."""
+        with suppress(OSError):  # the lock says what is wrong
+            self.layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         return locked(self.layout.lock)
 
     def create(self, manifest: Mapping[str, object]) -> Manifest:
@@ -224,12 +226,17 @@ def _read(path: Path) -> Any:
         raise TargetUnreachableError(f"cannot read {path}: {error}") from error
 
 
+def _private(path: str, flags: int) -> int:
+    """A pod holds the token of its trainer's ops port."""
+    return os.open(path, flags, 0o600)
+
+
 def _write(path: Path, manifest: Manifest) -> None:
     """Write to a temporary file and rename, so that readers see the old or the new object, even after a power loss."""
     draft = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("w", encoding="utf-8") as file:
+        with open(draft, "w", encoding="utf-8", opener=_private) as file:
             file.write(json.dumps(manifest, indent=1))
             file.flush()
             os.fsync(file.fileno())

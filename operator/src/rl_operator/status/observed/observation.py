@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from pydantic import ValidationError, field_validator
 
+from rl_contract.env_vars import RL_OPS_TOKEN
 from rl_contract.trainer_messages import Pause, TrainerResult, TrainerStatus
 from rl_operator.api.kubernetes_objects import (
     Container,
@@ -121,8 +122,8 @@ def _secrets(pod: PodObject, container: str) -> tuple[SecretUse, ...]:
 
 
 def _specs(pod: PodObject) -> Iterator[Container]:
-    yield from pod["spec"].get("initContainers", ())
-    yield from pod["spec"].get("containers", ())
+    yield from pod.get("spec", {}).get("initContainers", ())
+    yield from pod.get("spec", {}).get("containers", ())
 
 
 class ObservedTrainer(TrainerStatus):
@@ -201,6 +202,9 @@ class PodObservation:
     scheduled_at: datetime | None = None
     """When the scheduler found a node for it."""
 
+    ops_token: str = field(default="", repr=False)
+    """What its trainer's ops port asks for."""
+
     def container(self, name: str) -> ContainerObservation | None:
         return next((c for c in self.containers if c.name == name), None)
 
@@ -250,7 +254,16 @@ def observe_pod(pod: PodObject) -> PodObservation:
         mounts=_mounts(pod) if node and unprepared else (),
         unready_since=_since(conditions, "ContainersReady", "False"),
         queue=labels.get(QUEUE_NAME_LABEL),
+        ops_token=ops_token_of(pod),
     )
+
+
+def ops_token_of(pod: PodObject) -> str:
+    """What the ops port of the pod asks for; empty: nothing. It is in the pod's spec only, so that whoever may read the
+    pod may ask it.
+    """
+    variables = (variable for spec in _specs(pod) for variable in spec.get("env") or ())
+    return next((v.get("value", "") for v in variables if v["name"] == RL_OPS_TOKEN), "")
 
 
 def _deleted_at(metadata: ManifestMetadata) -> datetime | None:

@@ -150,6 +150,8 @@ async def test_what_a_pod_answers_is_read_up_to_a_size(api: FakeApi, client: Clu
         await client.content(path, 299_999)
     with pytest.raises(GoneError):
         await client.content(POD, 1)
+    await client.content(path, 300_000, headers={"X-RL-Ops-Token": "t0ken"})
+    assert [request.headers.get("X-RL-Ops-Token") for request in api.requests][-1] == "t0ken"
 
 
 async def test_what_is_already_known_is_not_asked_for_again(api: FakeApi, client: ClusterClient) -> None:

@@ -22,6 +22,21 @@ def test_a_created_object_has_what_the_server_adds(store: StateStore) -> None:
     assert created["metadata"]["creationTimestamp"].endswith("Z")
 
 
+def test_what_it_holds_is_its_users_alone(tmp_path: Path) -> None:
+    """A pod holds the token of its trainer's ops port. A folder that was there before stays as its user made it."""
+    fresh, shared = tmp_path / "fresh" / "state", tmp_path / "shared"
+    shared.mkdir()
+    before = shared.stat().st_mode
+    for root in (fresh, shared):
+        store = StateStore(Layout(root))
+        store.create(an_object("Pod"))
+        store.update("Pod", "default", "run", lambda pod: pod["spec"].update(step=2))
+        [file] = (root / "objects" / "pod").rglob("*.json")
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert fresh.stat().st_mode & 0o777 == 0o700
+    assert shared.stat().st_mode == before
+
+
 def test_a_name_is_taken_once(store: StateStore) -> None:
     store.create(an_object())
     with pytest.raises(NameTakenError, match="default/run is there already"):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import httpx
 from prometheus_client import CollectorRegistry, Gauge
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from rl_contract.env_vars import RL_OPS_PORT
 from rl_contract.processes import NO_SPACE_STATUS, ReportedState
@@ -215,7 +215,7 @@ class Heartbeat:
                 InternalError(f"the trajectory API at {self._api} did not answer for {silent_for:.0f} s: {error!r}")
             )
 
-    def _ops_app(self) -> Starlette:
+    def _ops_app(self) -> ASGIApp:
         registry, counters = CollectorRegistry(), self._shared.counters
         groups = Gauge("rl_environment_groups", "Groups by what became of them.", ["outcome"], registry=registry)
         for outcome in PROMETHEUS_COUNTS:
