@@ -82,6 +82,13 @@ DRIFTS: Final[tuple[Deed, ...]] = (
         "A ConfigMap of someone else has the name of the run's.",
         "NameTaken, and nothing is read from it. The run continues on its own when the name is free.",
     ),
+    Deed(
+        "config-forged",
+        "A ConfigMap with the run's name and owner holds something else than the run was started with: it was there"
+        " before, or was changed, exchanged or added to.",
+        "TemplateChanged, and nothing is made from it; a pod that trains goes on. Once it is deleted, it is written"
+        " again as it was.",
+    ),
     Deed("pod-taken", "A pod of someone else has the name of the run's.", "NameTaken, until the name is free."),
     Deed("service-taken", "A Service of someone else has the name of the run's.", "NameTaken, until the name is free."),
     Deed("policy-taken", "A NetworkPolicy of someone else has that name.", "NameTaken, until the name is free."),

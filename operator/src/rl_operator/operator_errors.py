@@ -13,6 +13,10 @@ class NameTakenError(OperatorError):
     """A child's name belongs to an unrelated object, or to one that is being deleted: wait, and report it."""
 
 
+class TemplateChangedError(OperatorError):
+    """What a run was frozen as is not what its status has the hash of: make nothing from it, and report it."""
+
+
 class GoneError(OperatorError):
     """The object no longer exists (404)."""
 

@@ -309,7 +309,8 @@ def _without_names_and_times(status: Document, uid: str) -> Document:
     certain = {key: value for key, value in status.items() if key != "historyName" and (key, value) != ("refusals", [])}
     if environments := status.get("environments"):  # they end with the run: what was ready last depends on chance
         certain["environments"] = {key: value for key, value in environments.items() if key != "ready"}
-    text = json.dumps(certain).replace(uid[:5], "UID").replace(status.get("configHash", "none"), "HASH")
+    config_hash = status.get("configHash", "none")
+    text = json.dumps(certain).replace(uid[:5], "UID").replace(config_hash, "HASH").replace(config_hash[:8], "HASH")
     plain: Document = json.loads(re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text))
     return plain
 

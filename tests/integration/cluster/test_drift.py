@@ -52,7 +52,7 @@ def draft(runs: RunsNamespace, **spec: Any) -> tuple[str, str]:
     """The names of the children of a run that has not started: their prefix, and its ConfigMap."""
     run = runs.apply(suspend=True, **spec)
     config_hash = runs.until_phase("Draft")["configHash"]
-    return f"sorting-{run['metadata']['uid'][:5]}", f"sorting-{config_hash}"
+    return f"sorting-{run['metadata']['uid'][:5]}", f"sorting-{config_hash[:8]}"
 
 
 def test_each_row_of_the_rule_has_its_test() -> None:

@@ -58,7 +58,7 @@ def test_success_from_apply_to_weights(runs: RunsNamespace) -> None:
             }
         ],
         "podName": pod,
-        "configMapName": f"sorting-{config_hash}",
+        "configMapName": f"sorting-{config_hash[:8]}",
         "configHash": config_hash,
         "progress": {"step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS, "percent": 100, "fromStep": 0},
         "metrics": {"heldOut": {"metric": "eval/percent_correct", "value": 0.9123}, "source": "result"},

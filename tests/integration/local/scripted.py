@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
+from rl_contract.content_hash import sha256_of_texts
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.status.observed.observation import format_time, parse_time
 
@@ -51,7 +52,7 @@ metadata: {name: run}
 spec: {environment: sort_digits}
 """
 
-NONE_APART = json.dumps({"pod": {"spec": {"volumes": []}}, "network": []})
+NONE_APART = json.dumps({"pod": {"spec": {"containers": [{"env": []}], "volumes": []}}, "network": []})
 """The run's only environment is in its own pod."""
 
 WORKS_ON = "serve(); print('working', flush=True); wait()"
@@ -66,17 +67,19 @@ def start_scripted(store: StateStore, name: str, *, trainer: str, environment: s
     uid = run["metadata"]["uid"]
     owner = {"kind": "RLTrainingRun", "name": name, "uid": uid, "controller": True}
     template = _template(name, uid, owner, trainer, environment)
+    texts = {"config.yaml": "{}", "pod.json": json.dumps(template), "environments.json": NONE_APART}
     store.create(
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
+            "immutable": True,
             "metadata": {
                 "name": f"{name}-config",
                 "namespace": "default",
                 "labels": {"rl-operator.dev/run": name},
                 "ownerReferences": [owner],
             },
-            "data": {"config.yaml": "{}", "pod.json": json.dumps(template), "environments.json": NONE_APART},
+            "data": texts,
         }
     )
     started = {
@@ -86,7 +89,7 @@ def start_scripted(store: StateStore, name: str, *, trainer: str, environment: s
         "attempt": 1,
         "podName": f"{name}-{uid[:5]}-1",
         "configMapName": f"{name}-config",
-        "configHash": "config",
+        "configHash": sha256_of_texts(texts),
     }
     store.update("RLTrainingRun", "default", name, lambda manifest: manifest.update(status=started))
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rl_contract.content_hash import sha256_of_texts
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
@@ -25,6 +26,17 @@ def run_document(**spec: Any) -> dict[str, Any]:
         "metadata": {"name": "sorting", "namespace": "team-a", "uid": UID},
         "spec": {"environment": "sort_digits", "runtime": "tiny", **spec},
     }
+
+
+def frozen(manifest: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
+    """The ConfigMap `sorting-config` of a run that was started with these texts, which its status says from now on."""
+    metadata = manifest["metadata"]
+    uid = metadata.setdefault("uid", UID)
+    name = f"{metadata['name']}-config"
+    manifest["status"] = manifest.get("status", {}) | {"configMapName": name, "configHash": sha256_of_texts(texts)}
+    owner = {"kind": RUN_KIND, "name": metadata["name"], "uid": uid, "controller": True}
+    named = {"name": name, "namespace": metadata["namespace"], "ownerReferences": [owner]}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": texts, "immutable": True}
 
 
 def load_run(text: str) -> TrainingRun:

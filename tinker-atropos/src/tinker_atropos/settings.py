@@ -147,6 +147,9 @@ class Settings:
     `rollouts_dir` is the folder of rollout files; None: one beside the ledger. `rollouts_url` is where they are put as
     well, to outlive the pod: `s3://BUCKET/FOLDER`; the AWS_* variables beside it are read by the store's library.
 
+    `config_sha256` and `source_sha256` are the hashes of the config file and of an own environment's files that the run
+    was started with; None: any will do.
+
     `result_file` is the container's termination message: the trainer's result, or why another process failed; `uid` and
     `attempt` mark checkpoints. `recorded` is the checkpoint to continue from; if the backend has neither it nor a newer
     one, the attempt fails, or with `restart_if_lost` continues from an older one, or from the beginning. `best` holds
@@ -186,6 +189,8 @@ class Settings:
     rollouts_dir: str | None = _of(variables.RL_ROLLOUTS_DIR, None)
     rollouts_url: str | None = _of(variables.RL_ROLLOUTS_URL, None)
     result_file: str | None = _of(variables.RL_RESULT_FILE, None)
+    config_sha256: str | None = _of(variables.RL_CONFIG_SHA256, None)
+    source_sha256: str | None = _of(variables.RL_SOURCE_SHA256, None)
     wandb_run_id: str | None = _of(variables.RL_WANDB_RUN_ID, None)
     grace_seconds: int = _of(variables.RL_GRACE_SECONDS, 25, _integer)
     wandb_close_seconds: int = _of(variables.RL_WANDB_CLOSE_SECONDS, 4, _integer)

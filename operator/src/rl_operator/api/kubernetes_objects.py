@@ -47,6 +47,7 @@ class KubernetesObject(TypedDict, total=False):
 class ConfigMapObject(KubernetesObject, total=False):
     immutable: bool
     data: dict[str, str]
+    binaryData: dict[str, str]
 
 
 # --- containers ---------------------------------------------------------------------------------------------------
@@ -431,3 +432,4 @@ class Manifest(KubernetesObject, total=False):
     status: dict[str, Any]
     immutable: bool
     data: dict[str, str]
+    binaryData: dict[str, str]

@@ -45,7 +45,9 @@ class ParentRun:
     environment: str | None = None
 
     base_model: str | None = None
-    """What it trained, according to its own frozen config; None: the ConfigMap is gone."""
+    """What it trained, according to its own frozen config; None: that is not known."""
+
+    unknown_because: str = "its ConfigMap is gone"
 
     adapter_shape: Mapping[str, object] = field(default_factory=dict)
     """The rank and the layers of the adapter that it trained, by the trainer's fields."""

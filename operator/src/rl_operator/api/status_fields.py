@@ -163,7 +163,7 @@ class RunStatus(ObservedModel):
     pod_name: str | None = Field(default=None, description="Pod of the current attempt.")
     config_map_name: str | None = Field(default=None, description="ConfigMap with the rendered config and pod.")
     config_hash: str | None = Field(
-        default=None, description="Hash of its content; of a draft: of what it would be if it started now."
+        default=None, description="SHA-256 of its content; of a draft: of what it would be if it started now."
     )
     frozen: FrozenSettings | None = Field(default=None, description="What the settings were at the start.")
     progress: Progress | None = Field(default=None, description="How far the training is.")

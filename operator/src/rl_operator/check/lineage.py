@@ -39,10 +39,13 @@ def adapter_of(env: Mapping[str, object], openai: Mapping[str, object], trainer:
     )
 
 
-def describe_parent(run: TrainingRun, adapter: ParentAdapter | None, now: datetime) -> ParentRun:
+def describe_parent(
+    run: TrainingRun, adapter: ParentAdapter | None, now: datetime, unknown_because: str = ParentRun.unknown_because
+) -> ParentRun:
     """A run as its children see it. `adapter` None: it is not known what the run trained."""
     state, expires_at = _last_state(run)
     return ParentRun(
+        unknown_because=unknown_because,
         name=run.metadata.name,
         exists=True,
         phase=run.status.phase,
@@ -120,7 +123,7 @@ def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:
     if parent.expired:
         return f"its state of step {parent.state.step} expired at {parent.expires_at}: name another run"
     if parent.base_model is None:
-        return f"what it trained is no longer known (its ConfigMap is gone): {_instead(parent.state)}"
+        return f"what it trained is no longer known ({parent.unknown_because}): {_instead(parent.state)}"
     return None
 
 

@@ -58,7 +58,10 @@ class ClusterRunClient:
         self._recorder = recorder
         self._metrics = attempt_metrics
         self.ops_peers = ops_peers
-        caches.config_maps.on_change(lambda key, _: caches.immutable_config_maps.forget(key))
+        self._verified: dict[Key, str] = {}
+        """UIDs of ConfigMaps whose content is known; it cannot change."""
+
+        caches.config_maps.on_change(lambda key, _: self._config_map_changed(key))
 
     # --- cached reads -------------------------------------------------------------------------------------------
     def run(self, key: Key) -> TrainingRun | None:
@@ -91,6 +94,17 @@ class ClusterRunClient:
     def children(self, key: Key) -> frozenset[tuple[str, str]]:
         stores = self._caches.children.items()
         return frozenset((kind, name) for kind, store in stores if kind != "Pod" for name in store.names_of_run(key))
+
+    def _config_map_changed(self, key: Key) -> None:
+        self._caches.immutable_config_maps.forget(key)
+        if self._caches.config_maps.uid_of(key) != self._verified.get(key):
+            self._verified.pop(key, None)
+
+    def is_verified(self, run: TrainingRun) -> bool:
+        return (run.metadata.namespace, run.status.config_map_name or "") in self._verified
+
+    def hold_verified(self, config_map: KubernetesObject) -> None:
+        self._verified[key_of(config_map)] = config_map["metadata"]["uid"]
 
     async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
         if environment.spec.source is None:
@@ -142,6 +156,8 @@ class ClusterRunClient:
         # Pods and ConfigMaps would come back larger than they were sent; the watch brings what a new pod's status says.
         answer = await create_ours(self._client, manifest, accept=METADATA_ONLY)
         self._caches.children[manifest["kind"]].put_answer(answer)
+        if manifest["kind"] == "ConfigMap":
+            self.hold_verified(answer)
 
     async def delete_pod(self, pod: PodObservation) -> None:
         try:

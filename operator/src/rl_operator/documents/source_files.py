@@ -1,11 +1,10 @@
 """The files of an own environment, as values: their names, the entry file, their hash."""
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from rl_contract.content_hash import sha256_of_texts
 from rl_operator.api.catalog import CatalogProblem
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][-._A-Za-z0-9]{0,252}")
@@ -18,8 +17,11 @@ _MAX_SHOWN: Final = 80
 
 def source_hash(files: Mapping[str, str]) -> str:
     """12 hex digits of names and contents, independent of their order."""
-    canonical = json.dumps(files, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+    return short_source_hash(sha256_of_texts(files))
+
+
+def short_source_hash(sha256: str) -> str:
+    return sha256[:12]
 
 
 def source_problem(files: Mapping[str, str], entry: str | None) -> CatalogProblem | None:

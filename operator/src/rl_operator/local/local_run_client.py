@@ -31,6 +31,7 @@ from rl_operator.local.state.pod_logs import Event, append_event
 from rl_operator.local.state.state_store import Change, StateStore
 from rl_operator.operator_errors import GoneError, NameTakenError
 from rl_operator.render.catalog_and_history import history_config_map, history_content, stored_history
+from rl_operator.render.frozen_texts import require_as_created
 from rl_operator.status.attempt.restored import mark_of
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource
@@ -89,6 +90,12 @@ class LocalRunClient:
         namespace, name = key
         children = (each for kind in _CHILD_KINDS for each in self._store.list_all(kind, namespace, prefix=f"{name}-"))
         return frozenset((child["kind"], child["metadata"]["name"]) for child in children if _is_of_run(child, name))
+
+    def is_verified(self, run: TrainingRun) -> bool:  # noqa: ARG002 -- reading it costs next to nothing
+        return False
+
+    def hold_verified(self, config_map: KubernetesObject) -> None:
+        pass
 
     async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
         return await self._environments.files(environment)
@@ -204,7 +211,10 @@ class LocalRunClient:
         if existing is None or "deletionTimestamp" in existing["metadata"]:
             return False
         wanted = {owner["uid"] for owner in metadata.get("ownerReferences", [])}
-        return any(owner["uid"] in wanted for owner in existing["metadata"].get("ownerReferences", []))
+        ours = any(owner["uid"] in wanted for owner in existing["metadata"].get("ownerReferences", []))
+        if ours:
+            require_as_created(existing, child)
+        return ours
 
 
 def _is_pod(child: KubernetesObject) -> TypeGuard[PodObject]:

@@ -5,17 +5,16 @@ The order of the steps makes them safe; any of them may be the last before a cra
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from rl_operator.api.kubernetes_objects import KubernetesObject
 from rl_operator.api.run_inputs import RunInputs
-from rl_operator.api.status_fields import Attempt, FrozenSettings, RunStatus
+from rl_operator.api.status_fields import Attempt, RunStatus
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.documents.source_files import source_hash
-from rl_operator.operator_errors import GoneError, InvalidError, NameTakenError, OperatorError
-from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
+from rl_operator.operator_errors import GoneError, InvalidError
+from rl_operator.reconcile.frozen_run import CONSEQUENCE, frozen_templates, render, require_source
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.container_env_vars import (
     checkpoint_env_vars,
@@ -24,8 +23,7 @@ from rl_operator.render.container_env_vars import (
     share_env_vars,
 )
 from rl_operator.render.environment_pod import environment_pod
-from rl_operator.render.labels import controller_uid
-from rl_operator.render.manifests import Rendered, Templates, config_map_name, pod_name, render_run, templates_of
+from rl_operator.render.manifests import Rendered, Templates, config_map_name, pod_name
 from rl_operator.render.network import network_names, ops_policy, ops_policy_name, sandbox_network_names
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod
@@ -97,10 +95,6 @@ def _ended(status: RunStatus) -> Attempt | None:
     return status.attempts[-1] if status.attempts else None
 
 
-class EnvironmentUnreadError(OperatorError):
-    """The files of an own environment are not those that its status describes: wait until they are read."""
-
-
 async def start(view: View, inputs: RunInputs | None, client: RunClient) -> View:
     """Freeze the run and begin its next attempt. The first write is the lock: a caller that loses it starts nothing."""
     position = client.queue_position(view.run)  # others may have started since the run was looked at
@@ -138,12 +132,18 @@ async def create_missing(view: View, client: RunClient) -> View:
     """Create what an interrupted start left out. The frozen version is what runs, whatever was edited since."""
     run = view.run
     _require_own_status(run)
-    if templates := await frozen_templates(run, client):
+    if templates := await frozen_templates(view, client):
         await create_network(run, templates, client)
         await client.read_run(run.key)  # nothing was written just now that would show what is live
         return await _create_pod(view, templates, client)
     rendered = await render(view, None, client)
     if rendered.config_hash != run.status.config_hash:
+        if run.status.attempts:
+            name = f"ConfigMap {run.metadata.namespace}/{run.status.config_map_name}"
+            raise InvalidError(
+                f"{name} was deleted, and runtime or environment are not what they were: start a new run in place of "
+                "this one, with spec.startFrom"
+            )
         view = replace(view, run=await _freeze_again(run, rendered, client))
     return await _create_children(view, rendered, client)
 
@@ -168,43 +168,6 @@ async def require_alive(run: TrainingRun, client: RunClient) -> None:
 def any_vanishes(pods: Iterable[PodObservation]) -> bool:
     """Whether a pod is deleted that had not ended. Those that end by themselves do not count."""
     return any(pod.deleting and not pod.over for pod in pods)
-
-
-async def frozen_templates(run: TrainingRun, client: RunClient) -> Templates | None:
-    """The content of the run's own ConfigMap; None: it is gone. Raises NameTakenError if it belongs to someone else."""
-    namespace, name = run.metadata.namespace, run.status.config_map_name or ""
-    config_map = await client.read_config_map(namespace, name)
-    if config_map is not None and controller_uid(config_map) != run.metadata.uid:
-        raise NameTakenError(f"ConfigMap {namespace}/{name} exists and is not this run's: delete or rename it")
-    return templates_of(config_map) if config_map else None
-
-
-async def render(view: View, inputs: RunInputs | None, client: RunClient) -> Rendered:
-    """Render from what the run was checked against, or, after an interrupted start, from what exists now."""
-    run = view.run
-    if any(map(run.is_unread, FrozenSettings.model_fields)):  # what it has there is not what it started with
-        raise InvalidError(f"the spec is too large to be read: {' '.join(f.sentence for f in run.faults)}")
-    inputs = inputs or await gather_inputs(run, client, view.now)
-    if inputs is None:
-        raise InvalidError(f"the runtime {run.spec.runtime!r} is gone: create it again, or delete the run")
-    if inputs.environment.pending:
-        raise EnvironmentUnreadError(inputs.environment.pending[1])
-    if inputs.environment.known is None:
-        raise InvalidError(f"the environment {run.spec.environment!r} is gone or broken: fix it, or delete the run")
-    if is_quick(run, inputs):
-        return render_run(run, inputs)
-    return await off_loop(render_run, run, inputs, await _read_files(inputs, client))
-
-
-async def _read_files(inputs: RunInputs, client: RunClient) -> Mapping[str, str] | None:
-    """The files of an own environment: exactly those that were read, so that nothing unread ever starts."""
-    own = inputs.environment.own
-    if own is None or own.spec.source is None:
-        return None
-    files = await client.read_files(own)
-    if files is None or source_hash(files) != own.status.source_hash:
-        raise EnvironmentUnreadError(f"Waiting for RLEnvironment {own.metadata.name!r}: its files are being read.")
-    return files
 
 
 async def _create_children(view: View, rendered: Rendered, client: RunClient) -> View:
@@ -266,7 +229,7 @@ async def reconcile_sandbox_pods(view: View, client: RunClient) -> None:
     if plan.create or _walls_are_missing(view, client):
         if not plan.create or any_vanishes(view.sandboxes):
             await require_alive(view.run, client)
-        templates = await frozen_templates(view.run, client)
+        templates = await frozen_templates(view, client)
         if templates is None or templates.sandbox is None:
             name = f"ConfigMap {view.run.metadata.namespace}/{view.run.status.config_map_name}"
             what = "is gone" if templates is None else "holds no sandboxes: the runtime had none when the run started"
@@ -289,9 +252,6 @@ async def restore_ops_policy(view: View, client: RunClient) -> None:
         await client.create_child(ops_policy(view.run, client.ops_peers))
 
 
-_CONSEQUENCE: Final = "without it the run gets no new environment pods; start a new run in its place"
-
-
 async def reconcile_environment_pods(view: View, client: RunClient) -> None:
     """Delete what is not needed, create what is missing, step by step: any step may be the last."""
     plan = plan_environments(view)
@@ -301,27 +261,19 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
         return
     if not plan.create or any_vanishes(view.environments):
         await require_alive(view.run, client)
-    templates = await frozen_templates(view.run, client)
+    templates = await frozen_templates(view, client)
     if templates is None:
         name = view.run.status.config_map_name
-        raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")
+        raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {CONSEQUENCE}")
     await create_network(view.run, templates, client)
     if plan.create:
-        _require_config_maps(view, templates, client)
+        await require_source(view, templates, client)
     for place in plan.create:
         assert view.pod is not None, "environments follow the run's pod"
         assert view.pod.address is not None, "and wait for its address"
         where = (view.run.status.attempt or 1, place.slot, place.incarnation)
         share = share_env_vars(view.run, place.slot)
         await client.create_child(environment_pod(templates.environment, *where, view.pod.address, share=share))
-
-
-def _require_config_maps(view: View, templates: Templates, client: RunClient) -> None:
-    """A pod whose ConfigMap is gone would wait forever and not report why."""
-    volumes = templates.environment["spec"]["volumes"]
-    mounted = {("ConfigMap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume}
-    for _, name in sorted(mounted - client.children(view.run.key)):
-        raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")
 
 
 def network_missing(run: TrainingRun, client: RunClient) -> bool:

@@ -7,13 +7,12 @@ That the work ends is due to the limits of documents (`api/settings/size_limits.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, Final, ParamSpec, TypeVar
 
-from rl_operator.api.kubernetes_objects import ConfigMapObject
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
 from rl_operator.api.runtime import Runtime
@@ -23,8 +22,10 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.lineage import ParentAdapter, adapter_of, describe_parent
 from rl_operator.check.run_check import Same
 from rl_operator.documents.yaml_text import read_yaml
+from rl_operator.operator_errors import NameTakenError, TemplateChangedError
 from rl_operator.reconcile.run_client import InputSource
 from rl_operator.render.container_template import CONFIG_KEY
+from rl_operator.render.frozen_texts import frozen_texts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,22 +70,25 @@ async def gather_parent(run: TrainingRun, source: InputSource, now: datetime) ->
         parent = await source.read_run(key)
     if parent is None or parent.metadata.deletion_timestamp is not None:
         return ParentRun(name, exists=False)
-    return describe_parent(parent, await _trained(parent, source), now)
+    try:
+        return describe_parent(parent, await _trained(parent, source), now)
+    except (NameTakenError, TemplateChangedError) as error:
+        return describe_parent(parent, None, now, unknown_because=str(error))
 
 
 async def _trained(parent: TrainingRun, source: InputSource) -> ParentAdapter | None:
-    """What a finished run trained, by the config that was frozen at its start."""
+    """What a finished run trained, by the config that was frozen at its start. Raises as `frozen_texts` does."""
     name = parent.status.config_map_name
     if not parent.status.finished or name is None:
         return None
     config_map = await source.read_config_map(parent.metadata.namespace, name)
-    return _adapter_in(config_map) if config_map else None
+    return _adapter_in(frozen_texts(config_map, parent)) if config_map else None
 
 
-def _adapter_in(config_map: ConfigMapObject) -> ParentAdapter | None:
-    """None if it does not contain a config file of ours."""
+def _adapter_in(texts: Mapping[str, str]) -> ParentAdapter | None:
+    """None if there is no config file of ours among them."""
     try:
-        [document] = read_yaml(config_map["data"][CONFIG_KEY])
+        [document] = read_yaml(texts[CONFIG_KEY])
         sections = _Sections.model_validate(document)
     except (KeyError, ValueError):
         return None

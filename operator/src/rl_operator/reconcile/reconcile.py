@@ -19,18 +19,23 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.run_check import check_run, runtime_invalid, runtime_not_found
-from rl_operator.operator_errors import ForbiddenError, InvalidError, NameTakenError, OperatorError
+from rl_operator.operator_errors import (
+    ForbiddenError,
+    InvalidError,
+    NameTakenError,
+    OperatorError,
+    TemplateChangedError,
+)
 from rl_operator.reconcile.attempt_steps import (
-    EnvironmentUnreadError,
     create_missing,
     reconcile_environment_pods,
     reconcile_sandbox_pods,
     record_status,
-    render,
     require_alive,
     restore_ops_policy,
     start,
 )
+from rl_operator.reconcile.frozen_run import TEMPLATE_CHANGED, EnvironmentUnreadError, look_at_template, render
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.render.labels import pod_labels
@@ -79,14 +84,10 @@ async def restore_config(view: View, client: RunClient) -> View:
     """
     run, name = view.run, view.run.status.config_map_name
     being_created = view.pod is None and not view.last_attempt
-    if (
-        name is None
-        or not view.started
-        or is_restored(run)
-        or being_created
-        or ("ConfigMap", name) in client.children(run.key)
-    ):
+    if name is None or not view.started or is_restored(run) or being_created:
         return view
+    if ("ConfigMap", name) in client.children(run.key):
+        return await look_at_template(view, client)
     await require_alive(run, client)
     lost = f"ConfigMap {run.metadata.namespace}/{name} was deleted"
     try:
@@ -99,6 +100,8 @@ async def restore_config(view: View, client: RunClient) -> View:
         return replace(view, config_lost=f"{lost}, and cannot be rendered again: {error}")
     except NameTakenError as error:
         return replace(view, trouble=("NameTaken", str(error)))
+    except TemplateChangedError as error:
+        return replace(view, trouble=(TEMPLATE_CHANGED, str(error)))
     except ForbiddenError as error:
         return replace(view, trouble=("CreationRefused", str(error)))
     return view
@@ -213,6 +216,8 @@ async def _act(view: View, inputs: RunInputs | None, client: RunClient) -> View:
         await reconcile_sandbox_pods(view, client)
     except NameTakenError as error:
         trouble = ("NameTaken", str(error))
+    except TemplateChangedError as error:
+        trouble = (TEMPLATE_CHANGED, str(error))
     except EnvironmentUnreadError as error:
         trouble = ("EnvironmentPending", str(error))
     except (ForbiddenError, InvalidError) as error:

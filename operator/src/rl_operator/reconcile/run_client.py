@@ -65,6 +65,14 @@ class RunClient(InputSource, Protocol):
         """Kind and name of the run's existing children, besides pods."""
         ...
 
+    def is_verified(self, run: TrainingRun) -> bool:
+        """Whether the run's ConfigMap is still the object that was created here, or was held to be verified."""
+        ...
+
+    def hold_verified(self, config_map: KubernetesObject) -> None:
+        """It holds what its run was started with, and cannot change."""
+        ...
+
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         """All pods with this run's label, whatever run uid owns them."""
         ...

@@ -1,15 +1,17 @@
 """One of our containers, and what all pods share: folders, volumes, security."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rl_contract.env_vars import RL_CONFIG_SHA256
 from rl_contract.processes import OPS_PORTS
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
-from rl_operator.render.container_env_vars import SCRATCH
+from rl_operator.render.container_env_vars import SCRATCH, literals
 
 CONFIG_FOLDER: Final = "/etc/rl"
 CONFIG_KEY: Final = "config.yaml"
@@ -172,12 +174,18 @@ def config_volume(config_map: str) -> k8s.Volume:
     return {"name": "config", "configMap": {"name": config_map, "items": [{"key": CONFIG_KEY, "path": CONFIG_KEY}]}}
 
 
-def mounting(template: k8s.PodObject, config_map: str) -> k8s.PodObject:
+def mounting(template: k8s.PodObject, config_map: str, config: str) -> k8s.PodObject:
     """The pod with the volume that it takes its config from. A template is without it: the ConfigMap that holds the
-    template is named by its content.
+    template is named by its content. Who mounts it is told the hash of the config file: the kubelet reads the ConfigMap
+    later than we do.
     """
-    spec = template["spec"]
-    return {**template, "spec": {**spec, "volumes": [config_volume(config_map), *spec["volumes"]]}}
+    spec, told = template["spec"], literals({RL_CONFIG_SHA256: hashlib.sha256(config.encode()).hexdigest()})
+    containers: list[k8s.Container] = [
+        {**each, "env": [*each["env"], *told]} if config_mount() in each.get("volumeMounts", []) else each
+        for each in spec["containers"]
+    ]
+    volumes = [config_volume(config_map), *spec["volumes"]]
+    return {**template, "spec": {**spec, "containers": containers, "volumes": volumes}}
 
 
 def config_mount() -> k8s.VolumeMount:

@@ -12,7 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from rl_contract.env_vars import RL_OPENENV, RL_OPENENV_PORT
+from rl_contract.content_hash import sha256_of_texts
+from rl_contract.env_vars import RL_OPENENV, RL_OPENENV_PORT, RL_SOURCE_SHA256
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api import names
 from rl_operator.api.run_inputs import RunInputs
@@ -45,6 +46,7 @@ from rl_operator.render.network import resolves_names, sandbox_host, service_hos
 from rl_operator.render.pod import owned_template, placement, pod_of_slot, pull_secrets
 
 SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
+SOURCE_VOLUME: Final = "source"
 
 ENVIRONMENT_ID: Final = 65533
 GRACE_SECONDS: Final = 30
@@ -65,7 +67,7 @@ def environment_template(run: TrainingRun, inputs: RunInputs, source: k8s.Config
     """The pod without attempt, slot and incarnation, and without its config. `source`: the ConfigMap with the frozen
     files of an own one.
     """
-    spec = _pod_spec(run, inputs, source["metadata"]["name"] if source else None)
+    spec = _pod_spec(run, inputs, source)
     return owned_template(run, inputs.runtime, names.ENVIRONMENT_COMPONENT, ANNOTATIONS, spec)
 
 
@@ -88,7 +90,15 @@ def environment_pod(
     return pod
 
 
-def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> k8s.PodSpec:
+def source_of(template: k8s.PodObject) -> tuple[str, str] | None:
+    """Name and hash of the ConfigMap with the files that it mounts; None: it mounts none."""
+    volume = next((each for each in template["spec"]["volumes"] if each["name"] == SOURCE_VOLUME), None)
+    env_vars = template["spec"]["containers"][0]["env"]
+    sha256 = next((each["value"] for each in env_vars if each["name"] == RL_SOURCE_SHA256), "")
+    return (volume["configMap"]["name"], sha256) if volume else None
+
+
+def _pod_spec(run: TrainingRun, inputs: RunInputs, source: k8s.ConfigMapObject | None) -> k8s.PodSpec:
     resources, openenv = environment_resources(inputs), inputs.environment.openenv
     beside = openenv if openenv and openenv.runs_beside else None
     volumes = [
@@ -97,12 +107,13 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> k8s.Po
     ]
     mounts = [config_mount()]
     if source:
-        volumes.append({"name": "source", "configMap": {"name": source}})
-        mounts.append({"name": "source", "mountPath": SOURCE_FOLDER, "readOnly": True})
+        volumes.append({"name": SOURCE_VOLUME, "configMap": {"name": source["metadata"]["name"]}})
+        mounts.append({"name": SOURCE_VOLUME, "mountPath": SOURCE_FOLDER, "readOnly": True})
     command = ["tinker-atropos", "environment", environment_entry(run, inputs), "serve", "--config", CONFIG_FILE]
     image = environment_image(inputs)
     env_vars = remote_environment_env_vars(run, inputs, service_host(run), sandbox_host(run))
     env_vars += settings_env_vars(openenv) if openenv else []
+    env_vars += literals({RL_SOURCE_SHA256: sha256_of_texts(source["data"])}) if source else []
     only_name: k8s.PodSpec = {
         **NO_DNS,
         "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [service_host(run)]}],

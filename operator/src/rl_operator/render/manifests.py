@@ -1,6 +1,5 @@
 """Everything that is rendered for one run: its config file, its pods and what they need."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,24 +7,23 @@ from typing import Final, TypedDict
 
 import orjson
 
+from rl_contract.content_hash import sha256_of_texts
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.settings.fields import TRAINER_FIELDS, nested
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.documents.source_files import source_hash
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.operator_errors import InvalidError
 from rl_operator.render.container_template import CONFIG_KEY, mounting
 from rl_operator.render.environment_pod import environment_template
+from rl_operator.render.frozen_texts import ENVIRONMENTS_KEY, POD_KEY, SANDBOXES_KEY, frozen_texts
 from rl_operator.render.labels import child_metadata, config_map_of
 from rl_operator.render.network import network_children, sandbox_network_children
 from rl_operator.render.pod import pod_name_prefix, pod_template
 from rl_operator.render.sandbox_pod import sandbox_template
 
-POD_KEY: Final = "pod.json"
-ENVIRONMENTS_KEY: Final = "environments.json"
-SANDBOXES_KEY: Final = "sandboxes.json"
-
+HASH_IN_NAME: Final = 8
+"""Hex digits of a hash that stand in a name. They tell versions apart; what is believed has the whole hash."""
 
 NetworkObject = k8s.NetworkPolicyObject | k8s.ServiceObject
 
@@ -55,7 +53,7 @@ class Templates:
 
 @dataclass(frozen=True)
 class Rendered:
-    """`config_hash` covers all of it. `source`: a ConfigMap with the frozen files of an own environment."""
+    """`config_hash`, a SHA-256, covers all of it. `source`: a ConfigMap with the frozen files of an own environment."""
 
     config: dict[str, object]
     config_hash: str
@@ -85,10 +83,10 @@ def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | N
         ENVIRONMENTS_KEY: _text(environments),
         **({SANDBOXES_KEY: _text(sandboxes)} if sandboxes else {}),
     }
-    config_hash = _hash(*texts.values())
+    config_hash = sha256_of_texts(texts)
     name = config_map_name(run, config_hash)
     held = config_map_of(child_metadata(run, name, "config"), texts, immutable=True)
-    return Rendered(config, config_hash, held, source, _templates(name, pod, environments, sandboxes))
+    return Rendered(config, config_hash, held, source, _templates(name, texts, pod, environments, sandboxes))
 
 
 def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
@@ -112,20 +110,22 @@ def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
 
 
 def config_map_name(run: TrainingRun, config_hash: str) -> str:
-    return f"{run.metadata.name}-{config_hash}"
+    return f"{run.metadata.name}-{config_hash[:HASH_IN_NAME]}"
 
 
 def pod_name(run: TrainingRun, attempt: int) -> str:
     return f"{pod_name_prefix(run)}{attempt}"
 
 
-def templates_of(config_map: k8s.ConfigMapObject) -> Templates:
-    """The content of a ConfigMap of ours. Raises InvalidError if another release wrote it."""
-    held, name = config_map["data"], config_map["metadata"]["name"]
+def templates_of(config_map: k8s.ConfigMapObject, run: TrainingRun) -> Templates:
+    """What the run's attempts are made from. Raises NameTakenError or TemplateChangedError, as `frozen_texts` does, and
+    InvalidError if another release wrote it.
+    """
+    held, name = frozen_texts(config_map, run), config_map["metadata"]["name"]
     if ENVIRONMENTS_KEY not in held:
         raise InvalidError(f"ConfigMap {name} holds no {ENVIRONMENTS_KEY}: start a new run in place of this one")
     sandboxes = json.loads(held[SANDBOXES_KEY]) if SANDBOXES_KEY in held else None
-    return _templates(name, json.loads(held[POD_KEY]), json.loads(held[ENVIRONMENTS_KEY]), sandboxes)
+    return _templates(name, held, json.loads(held[POD_KEY]), json.loads(held[ENVIRONMENTS_KEY]), sandboxes)
 
 
 def _sandboxes(run: TrainingRun, inputs: RunInputs) -> PodsApart | None:
@@ -133,10 +133,12 @@ def _sandboxes(run: TrainingRun, inputs: RunInputs) -> PodsApart | None:
     return {"pod": pod, "network": sandbox_network_children(run)} if pod else None
 
 
-def _templates(config_map: str, pod: k8s.PodObject, apart: PodsApart, sandboxes: PodsApart | None) -> Templates:
+def _templates(
+    config_map: str, texts: Mapping[str, str], pod: k8s.PodObject, apart: PodsApart, sandboxes: PodsApart | None
+) -> Templates:
     return Templates(
-        mounting(pod, config_map),
-        mounting(apart["pod"], config_map),
+        mounting(pod, config_map, texts[CONFIG_KEY]),
+        mounting(apart["pod"], config_map, texts[CONFIG_KEY]),
         tuple(apart["network"]),
         sandboxes["pod"] if sandboxes else None,
         tuple(sandboxes["network"]) if sandboxes else (),
@@ -145,7 +147,7 @@ def _templates(config_map: str, pod: k8s.PodObject, apart: PodsApart, sandboxes:
 
 def _source(run: TrainingRun, files: Mapping[str, str]) -> k8s.ConfigMapObject:
     """The frozen copy of the files: later content of the user's ConfigMap is for later runs."""
-    content = _hash(run.metadata.uid, source_hash(files))
+    content = sha256_of_texts({run.metadata.uid: sha256_of_texts(files)})[:HASH_IN_NAME]
     metadata = child_metadata(run, f"{run.metadata.name}-source-{content}", "source")
     return config_map_of(metadata, dict(files), immutable=True)
 
@@ -153,8 +155,3 @@ def _source(run: TrainingRun, files: Mapping[str, str]) -> k8s.ConfigMapObject:
 def _text(content: object) -> str:
     """Canonical JSON: equal content is an equal text."""
     return orjson.dumps(content, option=orjson.OPT_SORT_KEYS).decode()
-
-
-def _hash(*texts: str) -> str:
-    """8 hex digits. No text contains a NUL."""
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]

@@ -135,10 +135,13 @@ def _trains(pod: PodObject) -> bool:
 
 
 async def _frozen_pod(client: ClusterClient, run: TrainingRun) -> PodObject | None:
-    """The template of the run's pod as it was rendered: its runtime may have been edited since."""
+    """The template of the run's pod as it was rendered: its runtime may have been edited since.
+
+    Raises NameTakenError or TemplateChangedError: the Job would be created with the caller's rights.
+    """
     namespace, _ = run.key
     held = await find(client, CONFIG_MAPS, namespace, run.status.config_map_name or "")
-    return templates_of(held).pod if held else None
+    return templates_of(held, run).pod if held else None
 
 
 async def _reading_pod(client: ClusterClient, run: TrainingRun, template: PodObject, note: Note) -> PodObject:

@@ -36,6 +36,9 @@ class CountingClient(LocalRunClient):
     live_reads = 0
     dies_at_child = False
 
+    def is_verified(self, run: TrainingRun) -> bool:  # noqa: ARG002 -- they are created here, and nobody exchanges them
+        return True
+
     async def read_run(self, key: tuple[str, str]) -> TrainingRun | None:
         self.live_reads += 1
         return await super().read_run(key)

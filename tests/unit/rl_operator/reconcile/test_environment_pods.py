@@ -160,11 +160,27 @@ async def test_deleted_objects_are_restored(life: Life) -> None:
     assert len(life.names("Service")) + len(life.names("NetworkPolicy")) == 4
 
 
-async def test_deleted_frozen_files_are_named(life: Life) -> None:
+def source_of_run(life: Life) -> str:
+    [source] = [name for kind, name in life.client.children(KEY) if kind == "ConfigMap" and "-source-" in name]
+    return source
+
+
+async def test_deleted_frozen_files_are_restored(life: Life) -> None:
+    life.apply_own()
+    await start(life, "1-env-0-0")
+    life.store.delete("ConfigMap", KEY[0], source := source_of_run(life))
+    life.fail_environment("1-env-0-0")
+    await life.later(11)
+    assert source_of_run(life) == source
+    assert "1-env-0-1" in life.environments
+
+
+async def test_deleted_frozen_files_that_were_edited_are_named(life: Life) -> None:
     """They exist nowhere else: the pod would wait forever."""
     life.apply_own()
     await start(life, "1-env-0-0")
-    [source] = [name for kind, name in life.client.children(KEY) if kind == "ConfigMap" and "-source-" in name]
+    source = source_of_run(life)
+    life.write_source("class Digits: answer = 1")
     life.store.delete("ConfigMap", KEY[0], source)
     life.fail_environment("1-env-0-0")
     life.now += timedelta(seconds=11)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.reconcile.family import NOW, Family, KilledError
 
+from rl_contract.content_hash import sha256_of_texts
 from rl_operator.api.names import RUN_KIND
 from rl_operator.reconcile.inputs import gather_parent
 from rl_operator.status.observed.observation import format_time
@@ -133,16 +134,26 @@ async def test_a_different_rank_is_refused_until_it_is_fixed(family: Family) -> 
     assert family.status("child").phase == "Starting"
 
 
-@pytest.mark.parametrize("text", [None, "env: [", "- 1", "env: {}\nopenai: x\ntinker: {}", "{}\n---\n{}"])
-async def test_a_parent_with_a_missing_or_invalid_config(family: Family, text: str | None) -> None:
+async def test_a_parent_whose_config_is_gone(family: Family) -> None:
     await family.parent(**SUCCEEDED)
-    name = family.status("parent").config_map_name or ""
-    if text is None:
-        family.store.delete("ConfigMap", "default", name)
-    else:
-        family.store.update("ConfigMap", "default", name, lambda found: found["data"].update({"config.yaml": text}))
+    family.store.delete("ConfigMap", "default", family.status("parent").config_map_name or "")
     await family.start("child", startFrom={"run": "parent"})
     assert refusal(family).startswith("what it trained is no longer known (its ConfigMap is gone): ")
+
+
+@pytest.mark.parametrize("text", ["env: [", "- 1", "env: {}\nopenai: x\ntinker: {}", "{}\n---\n{}"])
+@pytest.mark.parametrize("known", [True, False], ids=["as it started", "exchanged since"])
+async def test_a_parent_with_another_or_an_invalid_config(family: Family, text: str, known: bool) -> None:
+    await family.parent(**SUCCEEDED)
+    name = family.status("parent").config_map_name or ""
+    config_map = family.store.update(
+        "ConfigMap", "default", name, lambda found: found["data"].update({"config.yaml": text})
+    )
+    if known:
+        family.set_status("parent", **SUCCEEDED, configHash=sha256_of_texts(config_map["data"]))
+    await family.start("child", startFrom={"run": "parent"})
+    why = "its ConfigMap is gone" if known else f"ConfigMap default/{name} is not what the run was started with"
+    assert refusal(family).startswith(f"what it trained is no longer known ({why}")
 
 
 async def test_a_run_cannot_start_from_itself(family: Family) -> None:

@@ -14,14 +14,14 @@ from rl_operator.render.container_template import mounting
 from rl_operator.render.environment_pod import environment_pod, environment_template
 
 RUN = make_run(environment="own/digits")
-SOURCE = {"metadata": {"name": "sorting-source-0a1b2c3d"}}
+SOURCE = {"metadata": {"name": "sorting-source-0a1b2c3d"}, "data": {"digits.py": "x = 1"}}
 JUDGE, OTHER = {"name": "judge", "key": "JUDGE_KEY"}, {"name": "judge", "key": "OTHER_KEY"}
 
 
 def own_pod(runtime: Runtime = TINY, own: Environment | None = None) -> dict[str, Any]:
     inputs = own_inputs(RUN, runtime, own)
     source = SOURCE if inputs.environment.own and inputs.environment.own.spec.source else None
-    return environment_pod(mounting(environment_template(RUN, inputs, source), "sorting-0a1b2c3d"), 1, 0, 0)
+    return environment_pod(mounting(environment_template(RUN, inputs, source), "sorting-0a1b2c3d", "env: {}"), 1, 0, 0)
 
 
 def bundled_pod(runtime: Runtime = TINY) -> dict[str, Any]:

@@ -23,13 +23,14 @@ from tests.unit.rl_operator.samples import (
     own_inputs,
 )
 
+from rl_contract.content_hash import sha256_of_texts
 from rl_contract.shared_env import SharedEnvSection
 from rl_contract.trainer_settings import TrainerSettings
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.documents.yaml_text import write_yaml
-from rl_operator.render.environment_pod import environment_pod
+from rl_operator.render.environment_pod import environment_pod, source_of
 from rl_operator.render.manifests import Rendered, config_map_name, pod_name, render_config, render_run, templates_of
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod
@@ -145,19 +146,24 @@ def test_golden(name: str, page: str) -> None:
     assert path.read_text() == text
 
 
+def frozen_as(run: TrainingRun, rendered: Rendered) -> TrainingRun:
+    """The run as its status says what it was started with."""
+    return run.with_changes(status=run.status.with_changes(config_hash=rendered.config_hash))
+
+
 @pytest.mark.parametrize(
     "run", [RUN, make_run(sandbox={}), make_run(environmentReplicas=2)], ids=["one pod", "sandboxes", "replicas"]
 )
 def test_the_config_map_holds_the_templates(run: TrainingRun) -> None:
     rendered = render(run, RUNTIME)
-    assert templates_of(rendered.config_map) == rendered.templates
+    assert templates_of(rendered.config_map, frozen_as(run, rendered)) == rendered.templates
 
 
 def test_names_follow_from_run_and_hash() -> None:
     run, runtime = CASES["tiny"]
     rendered = render(run, runtime)
     name = rendered.config_map["metadata"]["name"]
-    assert name == config_map_name(run, rendered.config_hash) == f"sorting-{rendered.config_hash}"
+    assert name == config_map_name(run, rendered.config_hash) == f"sorting-{rendered.config_hash[:8]}"
     assert (
         pod_name(run, 3)
         == pod_of_attempt(rendered.templates.pod, 3, exposed=False)["metadata"]["name"]
@@ -189,6 +195,10 @@ def test_the_frozen_files_are_part_of_the_hash() -> None:
     assert changed.config_maps == (changed.source, changed.config_map), "the run's own is the sign that both are there"
     assert changed.source["immutable"] is True
     assert changed.source["data"]["digits.py"].endswith("answer = 1\n")
+    assert source_of(changed.templates.environment) == (
+        changed.source["metadata"]["name"],
+        sha256_of_texts(changed.source["data"]),
+    )
 
 
 def test_the_largest_source_fits_next_to_the_run() -> None:

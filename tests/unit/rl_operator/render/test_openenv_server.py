@@ -17,7 +17,7 @@ RUN = make_run(environment="own/digits")
 
 def pod_of(runtime: Runtime = TINY, **openenv: Any) -> dict[str, Any]:
     inputs = own_inputs(RUN, runtime, openenv_environment(**openenv))
-    template = mounting(environment_template(RUN, inputs, None), "sorting-0a1b2c3d")
+    template = mounting(environment_template(RUN, inputs, None), "sorting-0a1b2c3d", "env: {}")
     return environment_pod(template, 1, 0, 0, "10.1.2.3")
 
 

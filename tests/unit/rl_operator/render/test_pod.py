@@ -16,7 +16,7 @@ from rl_operator.render.pod import pod_of_attempt, pod_template
 
 
 def template_of(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
-    return mounting(pod_template(run, inputs_of(run, runtime)), "sorting-0a1b2c3d")
+    return mounting(pod_template(run, inputs_of(run, runtime)), "sorting-0a1b2c3d", "env: {}")
 
 
 POD = pod_of_attempt(template_of(make_run(), TINY), 1, exposed=False)
@@ -99,7 +99,7 @@ def test_the_environment_may_have_an_image_of_its_own() -> None:
 
 def test_an_own_environment_has_no_container_next_to_the_keys() -> None:
     run = make_run(environment="own/digits")
-    spec = mounting(pod_template(run, own_inputs(run)), "x")["spec"]
+    spec = mounting(pod_template(run, own_inputs(run)), "x", "env: {}")["spec"]
     assert [container["name"] for container in spec["containers"]] == ["trainer"]
     assert {volume["name"] for volume in spec["volumes"]} == {"config", "journal", "api-tmp", "trainer-tmp"}
 

@@ -10,14 +10,14 @@ from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtim
 from rl_operator.api.names import RUN_LABEL
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.manifests import render_run, templates_of
+from rl_operator.render.manifests import render_run
 from rl_operator.render.rollout_reader import IDLE_SECONDS, keeps_rollouts, rollout_reader_job
 
 RUN = make_run(runtime="lab")
 
 
 def frozen(runtime: Runtime, run: TrainingRun = RUN) -> dict[str, Any]:
-    return templates_of(render_run(run, inputs_of(run, runtime)).config_map).pod
+    return render_run(run, inputs_of(run, runtime)).templates.pod
 
 
 def pod_of(runtime: Runtime) -> dict[str, Any]:

@@ -26,7 +26,7 @@ PLAIN = make_runtime()
 
 def pod_of(runtime: Runtime, **spec: Any) -> dict[str, Any]:
     run = make_run(runtime="lab", **spec)
-    return pod_of_attempt(mounting(pod_template(run, inputs_of(run, runtime)), "x"), 1, exposed=False)
+    return pod_of_attempt(mounting(pod_template(run, inputs_of(run, runtime)), "x", "env: {}"), 1, exposed=False)
 
 
 def added(runtime: Runtime) -> dict[str, Any]:

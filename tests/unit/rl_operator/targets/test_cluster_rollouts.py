@@ -51,7 +51,10 @@ class ApiServer:
 
     def __init__(self, runtime: Runtime = PLAIN) -> None:
         run = parse_run(run_document(runtime="lab"))
-        self.config_map: dict[str, Any] | None = render_run(run, inputs_of(run, runtime)).config_map
+        rendered = render_run(run, inputs_of(run, runtime))
+        self.config_map: dict[str, Any] | None = rendered.config_map
+        status = {"configMapName": "sorting-0a1b2c3d", "configHash": rendered.config_hash}
+        self.run = parse_run({**run_document(runtime="lab"), "status": status})
         self.pods: list[dict[str, Any]] = []
         self.jobs: list[dict[str, Any]] = []
         self.job_status: dict[str, Any] = READY
@@ -109,13 +112,9 @@ Opened = Callable[..., RolloutSource]
 @pytest.fixture
 def open_rollouts(loop: LoopThread, notes: list[str]) -> Opened:
     def call(server: ApiServer, run: TrainingRun | None = None, *, may_start: bool = True) -> RolloutSource:
-        return rollouts_of(cast("ClusterClient", server), loop, run or started(), notes.append, may_start=may_start)
+        return rollouts_of(cast("ClusterClient", server), loop, run or server.run, notes.append, may_start=may_start)
 
     return call
-
-
-def started() -> TrainingRun:
-    return parse_run({**run_document(runtime="lab"), "status": {"configMapName": "sorting-0a1b2c3d"}})
 
 
 def test_a_trainer_that_runs_is_asked(open_rollouts: Opened) -> None:

@@ -61,6 +61,18 @@ RL_OPS_TOKEN: Final = _variable(
 RL_RESULT_FILE: Final = _variable(
     "RL_RESULT_FILE", _OPERATOR, _ALL, "the container's termination message: the trainer's result, or why one failed"
 )
+RL_CONFIG_SHA256: Final = _variable(
+    "RL_CONFIG_SHA256",
+    _OPERATOR,
+    ("trainer", "environment"),
+    "SHA-256 of the config file that the run was started with: another file is refused",
+)
+RL_SOURCE_SHA256: Final = _variable(
+    "RL_SOURCE_SHA256",
+    _OPERATOR,
+    ("environment",),
+    "likewise for the files of an own environment: `content_hash.sha256_of_texts` of them",
+)
 RL_LOG_FORMAT: Final = _variable("RL_LOG_FORMAT", ("operator", "person"), _ALL, "`text` or `json`")
 RL_RUN_NAME: Final = _variable("RL_RUN_NAME", _OPERATOR, _ALL, "the run's name")
 RL_RUN_NAMESPACE: Final = _variable("RL_RUN_NAMESPACE", _OPERATOR, _ALL, "the run's namespace")

@@ -5,6 +5,7 @@ checks them against the environment's own config class.
 """
 
 import difflib
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -38,10 +39,15 @@ class RunConfig(BaseModel):
         return str(name or self.env.tokenizer_name)
 
 
-def load_config(path: Path) -> RunConfig:
-    """Read and check a config file. Raises ConfigError naming the field, the value and what is allowed."""
+def load_config(path: Path, sha256: str | None = None) -> RunConfig:
+    """Read and check a config file: only the one with that hash, if one is given. Raises ConfigError naming the field,
+    the value and what is allowed.
+    """
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=Yaml12Loader)  # noqa: S506 -- a SafeLoader
+        content = path.read_bytes()
+        if sha256:
+            require_same(f"the config file {path}", hashlib.sha256(content).hexdigest(), sha256)
+        document = yaml.load(content.decode(), Loader=Yaml12Loader)  # noqa: S506 -- a SafeLoader
     except OSError as error:
         raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -49,6 +55,15 @@ def load_config(path: Path) -> RunConfig:
     if not isinstance(document, dict):
         raise ConfigError(f"{path} must hold a mapping with the sections {', '.join(RunConfig.model_fields)}")
     return parse_config(document)
+
+
+def require_same(what: str, found: str, sha256: str) -> None:
+    """Raises ConfigError if something was exchanged since the run was started."""
+    if found != sha256:
+        raise ConfigError(
+            f"TemplateChanged: {what} is not what the run was started with: its SHA-256 is {found}, not {sha256}; "
+            "someone has exchanged the ConfigMap that it is from"
+        )
 
 
 def parse_config(document: Mapping[str, object]) -> RunConfig:

@@ -47,7 +47,7 @@ async def run_trainer(settings: Settings, config_path: Path, data: Path | None) 
         settings = replace(settings, run_uid=uuid.uuid4().hex)
     results = ResultFile(settings.result_file, TrainerResult(outcome="running", attempt=settings.attempt))
     try:
-        config = load_config(config_path)
+        config = load_config(config_path, settings.config_sha256)
         results.hold(total_steps=config.env.total_steps)
         with data_folder(data) as folder:
             await _serve(settings, config, results, folder)

@@ -13,6 +13,7 @@ from rl_operator.cli.commands.trained_weights import call_tinker_atropos
 from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target
 from rl_operator.operator_errors import RefusedError
 from rl_operator.render.container_template import CONFIG_KEY
+from rl_operator.render.frozen_texts import frozen_texts
 from rl_operator.rollouts.rollout_source import RolloutSteps, StepFiles
 from rl_operator.rollouts.step_reading import StepReading
 from rl_operator.targets.runs.run_lookup import existing_run
@@ -55,13 +56,15 @@ def replay(
 
 
 def started_config(run: TrainingRun, target: Target) -> str:
-    """The config file that the run was started with. Raises RefusedError without one."""
+    """The config file that the run was started with. Raises RefusedError without one, TemplateChangedError if it is
+    another one.
+    """
     name = run.status.config_map_name
     found = target.read("ConfigMap", run.metadata.namespace, name) if name else None
     if found is None:
         why = f"its ConfigMap {name} is gone" if name else "it has not started"
         raise RefusedError(f"no step of run {run.metadata.name} in {target.label} can be computed again: {why}")
-    return str(found["data"][CONFIG_KEY])
+    return frozen_texts(found, run)[CONFIG_KEY]
 
 
 def beginning_of(run: TrainingRun) -> dict[str, str]:

@@ -20,6 +20,7 @@ from rl_operator.operator_errors import ForbiddenError
 from rl_operator.render.container_env_vars import share_env_vars
 from rl_operator.render.container_template import CONFIG_KEY
 from rl_operator.render.environment_pod import environment_pod
+from rl_operator.render.frozen_texts import frozen_texts
 from rl_operator.render.manifests import Rendered
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod
@@ -181,7 +182,8 @@ def _config(given: RunFile, live: Manifest, target: Target) -> Iterator[str]:
         return
     if config_map is not None:
         rendered = render_file(with_uid(given, live["metadata"]["uid"]), target)
-        yield from text_changes(CONFIG_KEY, config_map["data"][CONFIG_KEY], rendered.config_map["data"][CONFIG_KEY])
+        before = frozen_texts(config_map, TrainingRun.model_validate(live))[CONFIG_KEY]
+        yield from text_changes(CONFIG_KEY, before, rendered.config_map["data"][CONFIG_KEY])
 
 
 def _beside(given: RunFile, target: Target) -> Iterator[str]:

@@ -33,6 +33,7 @@ from rl_operator.api.names import (
 from rl_operator.cluster.api_server.client import JSON, ApiPath, ClusterClient, Held
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError, OperatorError
+from rl_operator.render.frozen_texts import require_as_created
 from rl_operator.render.labels import controller_uid
 
 
@@ -91,7 +92,8 @@ async def create_ours(client: ClusterClient, manifest: Held, owner: str = "run",
     """The current object: created (in the form that `accept` requests), or ours from an earlier try. `owner` describes
     its owner for a message.
 
-    Raises NameTakenError if someone else's object, or one that is being deleted, has the name.
+    Raises NameTakenError if someone else's object, or one that is being deleted, has the name, TemplateChangedError if
+    it is one of the run's that is frozen and holds something else.
     """
     resource: Resource[Held] = CHILDREN[manifest["kind"]]
     try:
@@ -111,6 +113,7 @@ async def _ours_already(client: ClusterClient, resource: Resource[Held], manifes
         raise NameTakenError(f"{what} is still being deleted: its name is free when that is done")
     if controller_uid(live) != controller_uid(manifest):
         raise NameTakenError(f"{what} exists and is not this {owner}'s: delete or rename it, or rename the {owner}")
+    require_as_created(live, manifest)
     return await _labeled(client, resource, live, metadata["labels"]) if kind == "Pod" else live
 
 

@@ -62,8 +62,8 @@ class ImmutableConfigMaps:
 
     def hold(self, config_map: ConfigMapObject) -> None:
         """Keep what is read of it later, if the API server says that it cannot change."""
-        if not config_map.get("immutable"):
-            return
+        if not config_map.get("immutable") or config_map.get("binaryData"):
+            return  # none of ours has binary data
         key = key_of(config_map)
         self.forget(key)
         kept = self._held[key] = _kept(config_map)

@@ -84,6 +84,12 @@ _TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
         "An object that is not this run's, or one that is still being deleted, has the name of one of its children.",
         "Delete or rename that object, or create the run under another name. It is tried again every few seconds.",
     ),
+    "TemplateChanged": Meaning(
+        (_WAITING, _STARTING),
+        "A ConfigMap that the run's pods are made from holds something else than what the run was started with: it was"
+        " there before the run, or was exchanged. Nothing is made from it; a pod that trains goes on.",
+        "Find out who wrote it, then do what the message says: delete it, and it is written again, or start a new run.",
+    ),
     "CreationRefused": Meaning(
         (_WAITING, _STARTING),
         "The API server refused to create a child of the run (a quota, an admission rule, missing rights), or what it"

@@ -1,22 +1,22 @@
 """What is in force for a run: from the config that it was started with, else from its spec, runtime and defaults."""
 
-import re
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
-from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.refusal import redacted
 from rl_operator.api.run_inputs import effective_sections
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, flattened
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.documents.source_files import source_hash
+from rl_operator.documents.source_files import short_source_hash
 from rl_operator.documents.yaml_text import YamlError, read_yaml
-from rl_operator.operator_errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError, NameTakenError, TemplateChangedError
 from rl_operator.render.container_template import CONFIG_KEY
-from rl_operator.render.manifests import ENVIRONMENTS_KEY
+from rl_operator.render.environment_pod import source_of
+from rl_operator.render.frozen_texts import ENVIRONMENTS_KEY, frozen_texts
 from rl_operator.targets.target import Target
 
 
@@ -62,10 +62,9 @@ class TrainedSettings:
         return {**found, "files": files} if files else found
 
     def _frozen(self, run: TrainingRun, known: CatalogEnvironment | None) -> dict[str, dict[str, object]] | None:
-        """The sections of its config file; None: it has not started, or the ConfigMap is gone or may not be read."""
-        config_map = self._config_map(run, run.status.config_map_name)
+        """The sections of its config file; None: it has not started, or what it was started with is not known."""
         try:
-            documents = read_yaml(config_map["data"][CONFIG_KEY]) if config_map else []
+            documents = read_yaml(self._texts(run)[CONFIG_KEY])
         except (KeyError, YamlError):
             return None
         config = documents[0] if len(documents) == 1 else None
@@ -78,17 +77,18 @@ class TrainedSettings:
 
     def _files(self, run: TrainingRun) -> str | None:
         """A hash of the files of an own environment, as the run froze them."""
-        frozen = self._config_map(run, run.status.config_map_name)
-        text = (frozen or {}).get("data", {}).get(ENVIRONMENTS_KEY, "")
-        source = re.search(rf'"({re.escape(run.metadata.name)}-source-[0-9a-f]+)"', text)
-        copied = self._config_map(run, source[1]) if source else None
-        return source_hash(copied.get("data", {})) if copied else None
+        frozen = self._texts(run).get(ENVIRONMENTS_KEY)
+        source = source_of(json.loads(frozen)["pod"]) if frozen else None
+        return short_source_hash(source[1]) if source else None
 
-    def _config_map(self, run: TrainingRun, name: str | None) -> Manifest | None:
+    def _texts(self, run: TrainingRun) -> Mapping[str, str]:
+        """What the run was started with; nothing if that is gone, may not be read, or has been exchanged."""
+        name = run.status.config_map_name
         try:
-            return self._target.read("ConfigMap", run.metadata.namespace, name) if name else None
-        except ForbiddenError:
-            return None
+            found = self._target.read("ConfigMap", run.metadata.namespace, name) if name else None
+            return frozen_texts(found, run) if found else {}
+        except (ForbiddenError, NameTakenError, TemplateChangedError):
+            return {}
 
 
 def _of_spec(

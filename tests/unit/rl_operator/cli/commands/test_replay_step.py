@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import frame, group, lost, rollout, source, step
+from tests.unit.rl_operator.samples import frozen
 from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
 from rl_operator.cli.commands.replay_step import beginning_of, write_steps
@@ -64,8 +65,7 @@ def test_a_run_that_began_with_other_weights(
     assert beginning_of(parsed(run_manifest(spec=spec, **status))) == variables
 
 
-STARTED = {"startTime": "2026-01-01T00:00:00Z", "phase": "Succeeded", "podName": "x", "configMapName": "sorting-config"}
-CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "sorting-config", "namespace": "default"}}
+STARTED = {"startTime": "2026-01-01T00:00:00Z", "phase": "Succeeded", "podName": "x"}
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,16 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "sorting
         ({"phase": "Pending"}, "can be computed again: it has not started"),
         ({**STARTED, "configMapName": "old"}, "can be computed again: its ConfigMap old is gone"),
         (STARTED, "there are no rollouts of step 9; the nearest steps that have some: 6, 7"),
+        ({**STARTED, "configHash": "0" * 64}, "ConfigMap default/sorting-config is not what the run was started with"),
     ],
 )
 def test_what_cannot_be_replayed_says_why(
     status: dict[str, Any], said: str, store_of_rlctl: StateStore, call_rlctl: Call
 ) -> None:
-    run = store_of_rlctl.create(run_manifest("sorting", **status))
-    store_of_rlctl.create({**CONFIG, "data": {"config.yaml": ""}})
+    run = store_of_rlctl.create(run_manifest("sorting"))
+    store_of_rlctl.create(frozen(run, {"config.yaml": ""}))
+    told = run["status"] | status if "startTime" in status else status
+    store_of_rlctl.update("RLTrainingRun", "default", "sorting", lambda found: found.update(status=told))
     folder = store_of_rlctl.layout.rollouts("default", "sorting", run["metadata"]["uid"])
     folder.mkdir(parents=True)
     for name in (6, 7):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.unit.rl_operator.samples import frozen
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.cli.commands.run_files import compare
@@ -48,11 +49,11 @@ def test_a_started_run_accepts_what_is_not_frozen(spec: dict[str, Any], code: in
 
 
 def test_the_rendered_config_is_compared_with_the_live_one() -> None:
-    draft = live(config={"group_size": 8}) | {"status": {"observedGeneration": 1, "configMapName": "sorting-1"}}
+    draft = live(config={"group_size": 8})
+    rendered = render_file(with_uid(given(config={"group_size": 8}), "0a1b2c3d"), MemoryTarget()).config_map
+    config_map = frozen(draft, rendered["data"])
     target = MemoryTarget(draft)
-    rendered = render_file(with_uid(given(config={"group_size": 8}), "0a1b2c3d"), target).config_map
-    rendered["metadata"]["name"] = "sorting-1"
-    target.apply(rendered)
+    target.apply(config_map)
     assert compare(given(config={"group_size": 8}), target).texts == ()
     changed = compare(given(config={"group_size": 4}), target).texts
     assert "-  group_size: 8" in changed

@@ -181,7 +181,7 @@ def test_what_may_change_is_not_held() -> None:
 
 def test_only_what_is_read_later_is_held_and_all_of_it_is_counted() -> None:
     held = ImmutableConfigMaps(most_characters=1000)
-    large = config_map("a", 1, binaryData={"x": "x" * 2000})
+    large = config_map("a", 1)
     large["metadata"] |= {"annotations": {"x": "x" * 2000}, "managedFields": ["x" * 2000]}
     held.hold(large)
     assert held.get(("lab", "a")) == config_map("a", 1)
@@ -190,6 +190,8 @@ def test_only_what_is_read_later_is_held_and_all_of_it_is_counted() -> None:
     assert held.get(("lab", "a")) is None
     held.hold(config_map("b", 1, data={"x" * 2000: ""}))
     assert held.get(("lab", "b")) is None
+    held.hold(config_map("c", 1, binaryData={"x": "x"}))
+    assert held.get(("lab", "c")) is None, "none of ours has any: it is read each time, and refused"
 
 
 def test_what_is_forgotten_leaves_its_room() -> None:

@@ -5,9 +5,14 @@ import logging
 from pathlib import Path
 
 from rl_contract.processes import ExitCode
-from tinker_atropos.config.run_config import load_config
+from tinker_atropos.config.run_config import load_config, require_same
 from tinker_atropos.environments.runner.loading import process_setup
-from tinker_atropos.environments.runner.loading.environment_files import Assignment, Deadlines, locate_environment
+from tinker_atropos.environments.runner.loading.environment_files import (
+    Assignment,
+    Deadlines,
+    locate_environment,
+    sha256_of_files,
+)
 from tinker_atropos.environments.runner.reporting import wandb_relay
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat, heartbeat_running
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
@@ -30,7 +35,10 @@ async def run_environment(
     process_setup.quieten()
     stop, ending = Stop(), RunEnd()
     located = locate_environment(name_or_path)
-    assignment = Assignment(settings, load_config(config_path), located, deadlines or Deadlines())
+    if settings.source_sha256:
+        require_same(f"the folder {located.file.parent}", sha256_of_files(located.file.parent), settings.source_sha256)
+    config = load_config(config_path, settings.config_sha256)
+    assignment = Assignment(settings, config, located, deadlines or Deadlines())
     shared = SharedState(total_steps=assignment.run.env.total_steps)
     async with heartbeat_running(settings, shared, ending.settle, assignment.deadlines.trainer) as heartbeat:
         try:

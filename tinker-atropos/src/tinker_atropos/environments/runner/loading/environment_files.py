@@ -5,6 +5,7 @@ what an environment's process is to serve: which file, for which run, and how lo
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_contract.content_hash import sha256_of_texts
 from tinker_atropos.config.run_config import RunConfig, nearest
 from tinker_atropos.environments.adapters.families import FAMILIES, Family, family_of
 from tinker_atropos.environments.discovery import BUNDLED_FOLDER, discover_bundled
@@ -56,6 +57,12 @@ def locate_environment(name_or_path: str) -> LocatedEnvironment:
     found = environments[name_or_path]
     module = ".".join(["tinker_atropos", *Path(found.file_path).with_suffix("").parts])
     return LocatedEnvironment(BUNDLED_FOLDER.parent / found.file_path, module, found.class_name)
+
+
+def sha256_of_files(folder: Path) -> str:
+    """Of the files of an own environment, as they are mounted: without what the kubelet and Python put beside them."""
+    files = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    return sha256_of_texts({file.name: file.read_bytes().decode(errors="replace") for file in files})
 
 
 def _of_library(family: Family, environment: str) -> LocatedEnvironment:
