@@ -21,7 +21,7 @@ from rl_operator.local.programs.launch import (
     start_detached,
 )
 from rl_operator.local.state.locks import FileLock, is_held
-from rl_operator.local.state.state_store import StateStore
+from rl_operator.local.state.state_store import StateStore, unwritable
 from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.programs import TINKER_SERVICE, ProgramMissingError, find_program
 
@@ -77,6 +77,12 @@ class TinkerService:
         folder = store.layout.service if model == BUNDLED else store.layout.service_of(runtime)
         return cls(folder, caller, session, model)
 
+    async def until_it_can_start(self) -> None:
+        """Wait while nothing can be written: a service that starts then ends, and its port and key would be lost."""
+        while not is_held(self._lock) and (why := unwritable(self._folder)) is not None:
+            logger.warning("%s: the Tinker service starts when there is room", why)
+            await asyncio.sleep(LOOK_SECONDS)
+
     async def ensure(self, starts: Callable[[ServiceAddress], None] = lambda _: None) -> ServiceAddress:
         """The address of a service that responds; starts one if there is none. Raises TargetUnreachableError.
 
@@ -99,6 +105,7 @@ class TinkerService:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if wanted() and not is_held(self._lock):
+                await self.until_it_can_start()
                 try:
                     await self.ensure()
                 except (OSError, TargetUnreachableError) as error:

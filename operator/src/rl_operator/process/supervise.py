@@ -200,6 +200,7 @@ class _SharedTinkerService:
         service = TinkerService.of_runtime(self._store, runtime, self._caller, self._session)
         if service is None:
             return {}
+        await service.until_it_can_start()
         address = await service.ensure(lambda starting: know(starting.env_vars()))
         self._used = service
         return address.env_vars()

@@ -55,6 +55,13 @@ class Supervisors:
             return False
         return not lock.exists() or lock.read_text().strip() != str(process.pid)
 
+    def left_behind(self, namespace: str | None, name: str = "") -> set[tuple[str, str]]:
+        """Runs whose supervisor has died: their pods are recorded as if they ran. Of one name, or of all."""
+        pods = self._store.list_all("Pod", namespace, prefix=f"{name}-" if name else "")
+        held = (pod for pod in pods if pod["metadata"].get("finalizers") and "status" in pod)
+        runs = {(pod["metadata"]["namespace"], owner(pod)) for pod in held}
+        return {run for run in runs if name in ("", run[1]) and not self.is_at_work(*run)}
+
     def is_at_work(self, namespace: str, name: str) -> bool:
         return is_held(self._layout.supervisor_lock(namespace, name))
 

@@ -5,12 +5,14 @@ used (`tests/unit/rl_operator/cli/test_start_up.py`).
 """
 
 import contextlib
+import errno
 import getpass
 import os
 import platform
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from rl_operator.rollouts.rollout_source import RolloutSource
     from rl_operator.targets.local_needs import LocalNeeds
 
+SUCCESSOR_SECONDS = 20.0
+"""How long to wait for a supervisor's first look at a run that it takes over: it imports for a second or two."""
+
 SMALLEST_ROOM = 64 * 1024
 """Bytes that a few objects need."""
 
@@ -61,11 +66,15 @@ class LocalTarget:
     def open(cls, state_dir: Path | None, note: Note, *, asked: bool) -> Self:
         """`asked`: --local was given, so commands that we suggest carry it too."""
         root = state_dir.expanduser().absolute() if state_dir else default_state_folder()
-        if root.exists() and not root.is_dir():
-            raise RefusedError(
-                f"the state folder {root} is not a folder: name another with --state-dir or RL_STATE_DIR"
-            )
-        _warn_when_full(root, note)
+        try:
+            if root.exists() and not root.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
+            if root.exists() and not os.access(root, os.R_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            _warn_when_full(root, note)
+        except OSError as error:
+            why = f"{error.strerror or error}; name another with --state-dir or RL_STATE_DIR"
+            raise RefusedError(f"the state folder {root}: {why}") from None
         is_elsewhere = state_dir and not os.environ.get(STATE_DIR_VARIABLE)
         elsewhere = f" --state-dir {shlex.quote(str(root))}" if is_elsewhere else ""
         return cls(Layout(root), (" --local" if asked else "") + elsewhere, note)
@@ -78,6 +87,7 @@ class LocalTarget:
         matches = parse_selector(selector)
         with contextlib.suppress(TargetUnreachableError):  # a full disk must not prevent anyone from listing them
             collect_garbage(self._store, datetime.now(UTC), self.look_after)
+        self._hear_successors(self._supervisors.left_behind(namespace))
         runs = self._store.list_all(RUN_KIND, namespace)
         return (run for run in runs if matches(run["metadata"].get("labels", {})))
 
@@ -85,6 +95,8 @@ class LocalTarget:
         return self._store.versions(RUN_KIND, namespace)
 
     def run(self, namespace: str, name: str) -> Manifest | None:
+        if not self._supervisors.is_at_work(namespace, name):
+            self._hear_successors(self._supervisors.left_behind(namespace, name))
         return self._store.get(RUN_KIND, namespace, name)
 
     def create(self, manifest: Manifest) -> Manifest:
@@ -130,6 +142,19 @@ class LocalTarget:
 
     def look_after(self, namespace: str, name: str) -> None:
         self._supervisors.look_after(namespace, name)
+
+    def _hear_successors(self, runs: Iterable[tuple[str, str]]) -> None:
+        """Runs whose supervisor has died have old statuses: start the next one, and wait until it has written."""
+        waiting = {run: seen for run in runs if (seen := self._store.version(RUN_KIND, *run))}
+        for run in waiting:
+            self.look_after(*run)
+        give_up = time.monotonic() + SUCCESSOR_SECONDS
+        while waiting := {run: seen for run, seen in waiting.items() if self._store.version(RUN_KIND, *run) == seen}:
+            if time.monotonic() > give_up:
+                names = ", ".join(sorted(name for _, name in waiting))
+                self.note(f"The supervisor of {names} has died and the next one has not looked yet: its status is old")
+                return
+            time.sleep(self.poll_seconds / 4)
 
     def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
         path = self._layout.pod(namespace, pod).log(container)

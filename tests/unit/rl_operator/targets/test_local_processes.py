@@ -18,6 +18,7 @@ from rl_operator.local.state.locks import holder
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import ConflictError, GoneError, RefusedError
 from rl_operator.targets.local_processes import LocalJobs, Supervisors, is_at_rest, owner
+from rl_operator.targets.local_target import LocalTarget
 
 pytestmark = pytest.mark.process
 
@@ -150,6 +151,28 @@ def test_whoever_looks_again_and_again_starts_one_supervisor_and_another_when_it
             while holder(lock):
                 time.sleep(0.01)
         assert len(started) == 2
+    finally:
+        end_everything(tmp_path)
+
+
+def test_who_asks_after_the_supervisor_died_gets_its_successors_words(process: None, tmp_path: Path) -> None:
+    layout, notes = Layout(tmp_path), list[str]()
+    store, lock = StateStore(layout), layout.supervisor_lock("default", "run")
+    start_scripted(store, "run", trainer=WORKS_ON)
+    target = LocalTarget(layout, "", notes.append)
+    try:
+        target.look_after("default", "run")
+        began = time.monotonic()
+        while target.run("default", "run")["status"].get("phase") != "Running":
+            assert time.monotonic() - began < PATIENCE_SECONDS, "the run does not work after 60 s"
+            time.sleep(0.05)
+        pid = holder(lock)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        while holder(lock):
+            time.sleep(0.01)
+        status = target.run("default", "run")["status"]
+        assert notes or [attempt["reason"] for attempt in status["attempts"]] == ["SupervisorLost"]
     finally:
         end_everything(tmp_path)
 

@@ -131,3 +131,13 @@ def test_versions_change_with_every_write_and_nothing_is_read(unattended_target:
     [path] = (tmp_path / "objects").glob("rltrainingrun/default/*.json")
     path.write_text("no JSON", encoding="utf-8")
     assert set(unattended_target.run_versions(None)) == {("default", "sorting")}
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [("x" * 300, "File name too long"), ("file", "it is not a folder")], ids=["name", "file"]
+)
+def test_a_state_folder_that_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, place: str, why: str) -> None:
+    """A forbidden one gives another error of the same kind; to root nothing is forbidden."""
+    (tmp_path / "file").touch()
+    with pytest.raises(RefusedError, match=rf"{why}; name another with --state-dir or RL_STATE_DIR"):
+        LocalTarget.open(tmp_path / place, print, asked=True)

@@ -5,15 +5,20 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import typer
 
 from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import Context, StateDir
+from rl_operator.local.state.state_store import unwritable
 from rl_operator.operator_errors import ForbiddenError, OperatorError
 from rl_operator.programs import INSTALL_HINT, TINKER_SERVICE, ProgramMissingError, find_program
+from rl_operator.targets.local_target import LocalTarget
 from rl_operator.targets.target_choice import choose_target, cluster_is_configured
+
+STATE_FOLDER_HINT: Final = "choose another one with RL_STATE_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,11 @@ def _local_checks(state_dir: Path | None) -> Iterator[Requirement]:
     try:
         target = choose_target(local=True, context="", state_dir=state_dir)
         count = len(list(target.runs(None, "")))
-        yield Requirement("state folder", True, f"{target.label}, {count} runs")
+        why = unwritable(target.layout.root) if isinstance(target, LocalTarget) else None
+        what, hint = (why, STATE_FOLDER_HINT) if why else (f"{target.label}, {count} runs", "")
+        yield Requirement("state folder", why is None, what, hint)
     except OperatorError as error:
-        yield Requirement("state folder", False, str(error), "choose another one with RL_STATE_DIR")
+        yield Requirement("state folder", False, str(error), STATE_FOLDER_HINT)
 
 
 def _cluster_checks(context: str) -> Iterator[Requirement]:

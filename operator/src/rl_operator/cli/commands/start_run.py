@@ -227,7 +227,9 @@ def _stop_or_detach(target: Target, namespace: str, name: str) -> None:
             _follow_to_end(target, namespace, name)
     except KeyboardInterrupt:
         pass
-    typer.echo(f"{name} continues ({target.label}); follow it: {program()} watch {name}{target.flags}", err=True)
+    run = target.run(namespace, name)
+    does = "is asked to stop" if run and run["spec"].get("suspend") else "continues"
+    typer.echo(f"{name} {does} ({target.label}); follow it: {program()} watch {name}{target.flags}", err=True)
 
 
 def _answer(question: str) -> str:

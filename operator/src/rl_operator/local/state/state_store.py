@@ -4,9 +4,11 @@ uid, resourceVersion, generation (bumped when the spec changes), deletionTimesta
 collection of what an object owned. Every write is a rename, made under one lock that all processes share.
 """
 
+import errno
 import json
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -25,6 +27,22 @@ Change = Callable[[Any], object]
 
 _OWNED_KINDS = ("ConfigMap", "Service", "NetworkPolicy", "Pod")
 """In the order of their removal: what can simply be removed frees space for what must be written first."""
+
+
+PROBED_BYTES = 64 * 1024
+
+
+def unwritable(folder: Path) -> str | None:
+    """Why nothing can be written there, in a sentence; None: a little can. Leaves nothing behind."""
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing, buffering=0) as file:
+            if file.write(bytes(PROBED_BYTES)) == PROBED_BYTES:
+                return None
+        why = os.strerror(errno.ENOSPC)
+    except OSError as error:
+        why = error.strerror or str(error)
+    return f"cannot write in {folder}: {why}"
 
 
 class StateStore:

@@ -88,12 +88,15 @@ def read_tokens(path: Path, note: Note) -> tuple[str, ...]:
 
 
 def make_token(path: Path) -> None:
-    """A file with a new token, readable only by its owner; an existing one is kept."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """A file with a new token, readable only by its owner; an existing one is kept. Raises RefusedError."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        return
+    except OSError as error:
+        if path.exists():
+            return
+        why = f"{error.strerror}; name one with --token-file"
+        raise RefusedError(f"cannot write the token file {path}: {why}") from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(f"{secrets.token_urlsafe(32)}\n")
 

@@ -1,6 +1,8 @@
 """What `rlctl run FILE` does with a name that is taken."""
 
 import copy
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +11,40 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.cli.commands.start_run import apply_beside, submit
+from rl_operator.cli.commands.start_run import _stop_or_detach, apply_beside, submit
 from rl_operator.operator_errors import NameTakenError, RefusedError
 from rl_operator.targets.inputs.run_file import RunFile
+
+
+class Interrupted(MemoryTarget):
+    """Ctrl-C comes at the first look after a change."""
+
+    changed = False
+
+    def change_spec(self, *arguments: Any, **options: Any) -> Any:
+        self.changed = True
+        return super().change_spec(*arguments, **options)
+
+    def run(self, namespace: str, name: str) -> Any:
+        if self.changed:
+            self.changed = False
+            raise KeyboardInterrupt
+        return super().run(namespace, name)
+
+
+@pytest.mark.parametrize(("answer", "says"), [("stop\n", "is asked to stop"), ("\n", "continues")])
+def test_after_the_answer_stop_nothing_says_that_it_continues(
+    answer: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, keyboard = os.openpty()
+    os.write(terminal, answer.encode())
+    target = Interrupted(copy.deepcopy(RUNNING))
+    with os.fdopen(keyboard) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        _stop_or_detach(target, "default", "sorting")
+    os.close(terminal)
+    assert f"sorting {says} (memory)" in capsys.readouterr().err
+
 
 WANTED = parsed(run_manifest(spec={"config": {"total_steps": 7}}))
 

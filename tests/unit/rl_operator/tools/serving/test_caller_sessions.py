@@ -172,3 +172,9 @@ def test_other_files_are_refused_without_being_shown(tmp_path: Path, text: str |
         read_tokens(path, lambda _: None)
     assert "short" not in str(refused.value)
     assert TOKEN not in str(refused.value)
+
+
+def test_a_token_that_cannot_be_kept_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RefusedError, match=r"cannot write the token file .*; name one with --token-file"):
+        make_token(tmp_path / "file" / "token")
