@@ -139,6 +139,14 @@ def environment(
         raise EnvironmentLostError(f"the environment left early: it called sys.exit({left.code!r})") from None
 
 
+@app.command(hidden=True)
+def provider(model: Annotated[list[str], typer.Option(help="A model of the trial; may be repeated.")]) -> None:
+    """Pass a trial's requests on to the provider of RL_INFERENCE_URL, with the key of RL_INFERENCE_API_KEY."""
+    from tinker_atropos.environments.trial.provider_gate import serve_provider
+
+    _run(serve_provider(model), "text")
+
+
 @app.command(short_help="Check an environment before it is trained on.")
 def check(
     name_or_path: Annotated[str, typer.Argument(help="A bundled environment, or the path of an environment's file.")],

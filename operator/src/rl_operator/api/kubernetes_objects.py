@@ -83,7 +83,12 @@ class HttpGet(TypedDict):
     port: int | str
 
 
+class ExecAction(TypedDict):
+    command: list[str]
+
+
 class ContainerProbe(TypedDict, total=False):
+    exec: ExecAction
     httpGet: HttpGet
     periodSeconds: int
     timeoutSeconds: int

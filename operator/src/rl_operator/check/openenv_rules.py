@@ -1,6 +1,7 @@
 """What is wrong with an RLEnvironment's OpenEnv server: what a pod could not run, or no policy should let out to."""
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,10 +21,14 @@ from rl_operator.check.quantities import resource_faults
 ONE_OF_TWO_HERE: Final = "give exactly one of command and url: local mode starts the one, or connects to the other"
 NO_KEYS: Final = "an OpenEnv server gets no keys: leave it out"
 _OWN_PLACE: Final = "{} is the environment's own pod there: name the server's Service, or give its image"
+_SPELLING: Final = "this may be an address in another spelling: write it as four decimal numbers, like 10.0.0.7"
+_NUMBERS: Final = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\.?")
+"""What a resolver takes for an address, as 127.1 or 0x7f000001. No Service has such a name."""
 _CREDENTIALS: Final = "addresses of that kind belong to the node, whose credentials may be there: name the server's"
 
 
 LAST_PORT: Final = 65_535
+_EMBEDDING: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "64:ff9b::/96")))
 _METADATA: Final = tuple(map(ipaddress.ip_network, METADATA))
 
 
@@ -65,19 +70,25 @@ def _url_faults(url: str, *, local: bool) -> Iterator[Refusal]:
     address = _address(host)
     if local:
         return
-    if host == "localhost" or (address is not None and (address.is_loopback or address.is_unspecified)):
+    if address is None and _NUMBERS.fullmatch(host):
+        yield _fault("url", url, _SPELLING)
+    elif host.rstrip(".").rpartition(".")[2] == "localhost" or (
+        address is not None and (address.is_loopback or address.is_unspecified)
+    ):
         yield _fault("url", url, _OWN_PLACE.format(host))
     elif address is not None and any(address in known for known in _METADATA):
         yield _fault("url", url, _CREDENTIALS)
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """None: it is a name. One of IPv4 in the clothes of IPv6 is the one of IPv4."""
+    """None: it is a name. One of IPv4 in the clothes of IPv6, or behind NAT64, is the one of IPv4."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return None
-    return (address.ipv4_mapped if address.version == 6 else None) or address
+    if address.version == 4 or not any(address in each for each in _EMBEDDING) or int(address) <= 1:
+        return address
+    return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
 
 
 def _fault(name: str, given: object, hint: str, code: RefusalCode = "Inconsistent") -> Refusal:

@@ -146,7 +146,7 @@ def _environment_policy(run: TrainingRun, inputs: RunInputs) -> k8s.NetworkPolic
                 "ports": tcp_ports(*DATA_PORTS),
             },
             *([sandboxes] if run.spec.sandbox else []),
-            *_dns(run, inputs),
+            *([_dns()] if resolves_names(run, inputs) else []),
             *_servers(run, inputs),
             *(_egress(rule) for rule in inputs.runtime.spec.environment_egress),
         ],
@@ -154,12 +154,24 @@ def _environment_policy(run: TrainingRun, inputs: RunInputs) -> k8s.NetworkPolic
     return network_policy(run, ENVIRONMENT_POLICY, spec)
 
 
-def _dns(run: TrainingRun, inputs: RunInputs) -> list[k8s.PolicyRule]:
-    if not resolves_names(run, inputs):
-        return []
+def trial_policy(run: TrainingRun, inputs: RunInputs, job: str, provider_url: str) -> k8s.NetworkPolicyObject:
+    """For the pod of a Job in which a stranger's code is tried: nobody gets in, and it reaches DNS, the provider, and
+    what the runtime allows.
+    """
+    spec: k8s.NetworkPolicySpec = {
+        "podSelector": {"matchLabels": {names.TRIAL_LABEL: run.metadata.name}},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [],
+        "egress": [_dns(), server_egress(provider_url), *map(_egress, inputs.runtime.spec.environment_egress)],
+    }
+    metadata: k8s.ManifestMetadata = {"name": job, "namespace": run.metadata.namespace}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+
+
+def _dns() -> k8s.PolicyRule:
     ports: list[k8s.NetworkPort] = [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
     nodes: list[k8s.PolicyPeer] = [{"ipBlock": {"cidr": cidr}} for cidr in RESOLVERS]
-    return [{"to": [{"namespaceSelector": {}}, *nodes], "ports": ports}]
+    return {"to": [{"namespaceSelector": {}}, *nodes], "ports": ports}
 
 
 def _servers(run: TrainingRun, inputs: RunInputs) -> list[k8s.PolicyRule]:

@@ -1,8 +1,9 @@
 """A trial: a provider's models answer an environment's items, before anything is trained. One Job, one container per
 model; the environment runs as it would in its run, with the run's config, and nothing trains.
 
-A user who may create Jobs in a namespace may use its Secrets, too: a trial gives its caller nothing new. The
-environment, which may be untrusted, gets no keys except the provider's.
+A user who may create Jobs in a namespace may use its Secrets, too: a trial gives its caller nothing new. An environment
+of a user's own is a stranger's code to that caller: it gets no key at all. A container beside it has the provider's,
+and passes requests on (`tinker-atropos provider`), and a NetworkPolicy bounds whom the pod reaches.
 """
 
 import json
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
+from rl_contract.processes import INFERENCE_PORT, INFERENCE_URL
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.names import RUN_KIND, TRIAL_ANNOTATION, TRIAL_LABEL
 from rl_operator.api.run_inputs import RunInputs
@@ -23,10 +25,12 @@ from rl_operator.render.container_template import (
     CONFIG_FOLDER,
     CONFIG_KEY,
     CONFINED_POD,
+    EPHEMERAL,
     config_mount,
     confined_container,
     folder,
     pod_security,
+    runtime_image,
     scratch_volume,
 )
 from rl_operator.render.environment_pod import (
@@ -50,6 +54,7 @@ START_SECONDS: Final = 600
 
 TTL_SECONDS: Final = 86_400
 MAX_MODELS: Final = 8
+PROVIDER_CONTAINER: Final = "provider"
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,11 @@ def trial_job(
     *,
     name: str,
     files: Sequence[str] = (),
+    here: bool = False,
 ) -> k8s.JobObject:
-    """The Job. `files` are the names of an own environment's files; the Job's ConfigMap has its name."""
+    """The Job. `files` are the names of an own environment's files; the Job's ConfigMap has its name. `here`: on this
+    machine, where code, key and provider are the caller's.
+    """
     labels = _labels(run)
     volume: k8s.Volume = {"name": "config", "configMap": {"name": name, "items": _items(trial, files)}}
     return {
@@ -104,7 +112,7 @@ def trial_job(
                     "labels": inputs.runtime.spec.pod_labels | labels,
                     "annotations": inputs.runtime.spec.pod_annotations,
                 },
-                "spec": _pod_spec(run, inputs, provider, trial, volume),
+                "spec": _pod_spec(run, inputs, provider, trial, volume, here=here),
             },
         },
     }
@@ -125,13 +133,16 @@ def model_container(index: int) -> str:
 
 
 def _pod_spec(
-    run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: k8s.Volume
+    run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: k8s.Volume, *, here: bool
 ) -> k8s.PodSpec:
     image, resources = environment_image(inputs), environment_resources(inputs)
     names = [model_container(index) for index in range(len(trial.models))]
+    beside = inputs.environment.runs_own_code and not here
+    env_vars = _env_vars(InferenceProvider(url=INFERENCE_URL) if beside else provider)
     return {
         **placement(inputs.runtime),
         **environment_pull_secrets(inputs),
+        **(_gate(inputs, provider, trial) if beside else {}),
         **CONFINED_POD,
         "activeDeadlineSeconds": LIMIT_SECONDS + START_SECONDS,
         "terminationGracePeriodSeconds": 1,
@@ -140,7 +151,7 @@ def _pod_spec(
             {
                 **confined_container(name, image, _command(run, inputs, trial, model), resources),
                 "workingDir": SCRATCH,
-                "env": _env_vars(provider),
+                "env": env_vars,
                 "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, config_mount()],
             }
             for name, model in zip(names, trial.models, strict=True)
@@ -168,6 +179,25 @@ def _command(run: TrainingRun, inputs: RunInputs, trial: Trial, model: str) -> l
     }
     options = chosen | (asked if trial.prompts else {}) | {"--limit": LIMIT_SECONDS}
     return ["tinker-atropos", "environment", entry, "process", *(f"{key}={value}" for key, value in options.items())]
+
+
+GATE_RESOURCES: Final[k8s.Resources] = {
+    "requests": {"cpu": "50m", "memory": "128Mi", EPHEMERAL: "16Mi"},
+    "limits": {"memory": "512Mi", EPHEMERAL: "64Mi"},
+}
+_ANSWERS: Final = f"import socket; socket.create_connection(('127.0.0.1', {INFERENCE_PORT}))"
+
+
+def _gate(inputs: RunInputs, provider: InferenceProvider, trial: Trial) -> k8s.PodSpec:
+    """A native sidecar with the platform's image, which has the key. It listens on loopback, where no kubelet asks."""
+    command = ["tinker-atropos", "provider", *(f"--model={model}" for model in trial.models)]
+    gate: k8s.Container = {
+        **confined_container(PROVIDER_CONTAINER, runtime_image(inputs.runtime), command, GATE_RESOURCES),
+        "restartPolicy": "Always",
+        "startupProbe": {"exec": {"command": ["python", "-c", _ANSWERS]}, "periodSeconds": 1, "failureThreshold": 120},
+        "env": _env_vars(provider),
+    }
+    return {"initContainers": [gate]}
 
 
 def _env_vars(provider: InferenceProvider) -> list[k8s.EnvVar]:

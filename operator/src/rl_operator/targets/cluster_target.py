@@ -12,6 +12,7 @@ from rl_operator.api.kubernetes_objects import (
     ConfigMapObject,
     JobObject,
     Manifest,
+    NetworkPolicyObject,
     OwnerReference,
     SelfSubjectReview,
     ServerVersion,
@@ -28,6 +29,7 @@ from rl_operator.cluster.api_server.resources import (
     EVENTS,
     JOBS,
     NAMESPACES,
+    NETWORK_POLICIES,
     PODS,
     RUNS,
     RUNTIMES,
@@ -230,13 +232,19 @@ class ClusterTarget:
     def inference_provider(self, runtime: Runtime) -> InferenceProvider | None:
         return runtime.spec.inference
 
-    def create_job(self, job: JobObject, config_map: ConfigMapObject) -> None:
+    def create_job(
+        self, job: JobObject, config_map: ConfigMapObject, policy: NetworkPolicyObject | None = None
+    ) -> None:
+        """The ConfigMap comes last: the pod waits for it, so its policy is there before its code runs."""
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         created = self._wait(self._client.create(JOBS.path(namespace), job))
         uid = created["metadata"]["uid"]
         owner: OwnerReference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-        owned: ConfigMapObject = {**config_map, "metadata": {**config_map["metadata"], "ownerReferences": [owner]}}
         try:
+            if policy:
+                walls: NetworkPolicyObject = {**policy, "metadata": {**policy["metadata"], "ownerReferences": [owner]}}
+                self._wait(self._client.create(NETWORK_POLICIES.path(namespace), walls))
+            owned: ConfigMapObject = {**config_map, "metadata": {**config_map["metadata"], "ownerReferences": [owner]}}
             self._wait(self._client.create(CONFIG_MAPS.path(namespace), owned))
         except OperatorError:
             with contextlib.suppress(OperatorError):  # without permission to delete, the pod waits for its deadline

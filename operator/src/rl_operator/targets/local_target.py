@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from rl_operator.api.kubernetes_objects import ConfigMapObject, JobObject, Manifest
+from rl_operator.api.kubernetes_objects import ConfigMapObject, JobObject, Manifest, NetworkPolicyObject
 from rl_operator.api.names import NAMESPACE_NAME_LABEL, RUN_KIND
 from rl_operator.documents.merge_patch import merged
 from rl_operator.local.garbage_collection import collect_garbage, remove_traces
@@ -221,7 +221,12 @@ class LocalTarget:
 
         return inference_provider(runtime)
 
-    def create_job(self, job: JobObject, config_map: ConfigMapObject) -> None:
+    def create_job(
+        self,
+        job: JobObject,
+        config_map: ConfigMapObject,
+        policy: NetworkPolicyObject | None = None,  # noqa: ARG002 -- this machine has none
+    ) -> None:
         LocalJobs(self._layout).create(job, config_map, os.environ)
 
     def jobs(self, namespace: str, selector: str) -> list[JobObject]:

@@ -9,6 +9,7 @@ from rl_operator.api.kubernetes_objects import (
     ContainerStateObject,
     JobObject,
     Manifest,
+    NetworkPolicyObject,
     ObjectCondition,
     PodObject,
     PodStatus,
@@ -244,7 +245,9 @@ class Target(Protocol):
         """The provider for trying an environment. Local mode: the runtime's, else the one at RL_INFERENCE_URL."""
         ...
 
-    def create_job(self, job: JobObject, config_map: ConfigMapObject) -> None:
+    def create_job(
+        self, job: JobObject, config_map: ConfigMapObject, policy: NetworkPolicyObject | None = None
+    ) -> None:
         """Create a Job and the ConfigMap of its name, deleted together. Raises ConflictError: the name is taken."""
         ...
 

@@ -68,3 +68,35 @@ def test_what_is_wrong_is_named(openenv: dict[str, Any], local: bool, words: str
 def test_a_server_gets_no_keys() -> None:
     [sentence] = faults(IMAGE, secretEnvironment=[{"name": "judge", "key": "JUDGE_KEY"}])
     assert sentence == 'spec.secretEnvironment is ["judge"]: an OpenEnv server gets no keys: leave it out'
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "127.1",
+            "127.0.1",
+            "0x7f000001",
+            "0x7F.1",
+            "0177.0.0.1",
+            "2130706433",
+            "0",
+            "0.0",
+            "127.0.0.1.",
+            "localhost.",
+        ),
+        *("169.254.43518", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.169.254.", "0xa9.254.0251.254"),
+        *("[::ffff:127.0.0.1]", "[::127.0.0.1]", "[64:ff9b::169.254.169.254]", "[::ffff:a9fe:a9fe]", "[::1]", "[::]"),
+        *("a.localhost", "010.0.0.7", "1.2.3", "1"),
+    ],
+)
+def test_no_spelling_of_an_address_gets_past(host: str) -> None:
+    """What `inet_aton` takes, and with it every resolver."""
+    assert len(faults({"url": f"http://{host}:8000"})) == 1
+
+
+@pytest.mark.parametrize(
+    "host", ["10.0.0.7", "1.echo.games.svc", "echo-1", "0xcafe.example.com", "[64:ff9b::10.0.0.7]"]
+)
+def test_addresses_and_names_in_plain_are_taken(host: str) -> None:
+    assert faults({"url": f"http://{host}:8000"}) == []

@@ -6,11 +6,19 @@ from typing import Any
 import pytest
 import yaml
 from tests.unit.rl_operator.render.pods import containers_of, env_vars_of
-from tests.unit.rl_operator.samples import SOURCE_FILES, inputs_of, make_run, make_runtime, own_inputs
+from tests.unit.rl_operator.samples import (
+    SOURCE_FILES,
+    inputs_of,
+    make_run,
+    make_runtime,
+    own_environment,
+    own_inputs,
+)
 
 from rl_operator.api.names import RUN_LABEL
 from rl_operator.api.runtime import InferenceProvider, Runtime
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.render.network import trial_policy
 from rl_operator.render.trial import Trial, trial_config_map, trial_job, trial_name
 
 PROVIDER = InferenceProvider.model_validate(
@@ -102,7 +110,7 @@ def test_the_files_of_an_own_environment_are_at_the_runs_paths() -> None:
     inputs = own_inputs(run)
     job = trial_job(run, inputs, PROVIDER, TRIAL, name="n", files=sorted(SOURCE_FILES))
     held = trial_config_map(run, inputs, TRIAL, name="n", files=SOURCE_FILES)
-    assert containers(job)[0]["command"][2] == "/etc/rl/source/digits.py"
+    assert containers(job)[-1]["command"][2] == "/etc/rl/source/digits.py"
     items = {item["key"]: item["path"] for item in job["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"]}
     assert items == {"config.yaml": "config.yaml", "digits.py": "source/digits.py", "tools.py": "source/tools.py"}
     assert set(held["data"]) == set(items)
@@ -126,3 +134,43 @@ def test_names_fit_into_a_label(name: str) -> None:
 def test_a_model_name_is_never_shell_or_variable_syntax() -> None:
     command = containers(rendered(make_run(runtime="lab"), trial=Trial(("$(KEY)",), 1, 1)))[0]["command"]
     assert "--model=$$(KEY)" in command
+
+
+def test_a_strangers_code_is_apart_from_the_key() -> None:
+    """Another container has it, with the platform's image even where the author's code is an image of his own."""
+    for own in (
+        own_environment(),
+        own_environment(source=None, image={"reference": "evil.example/x", "entry": "e.py"}),
+    ):
+        run = make_run(environment="own/digits", runtime="lab")
+        job = trial_job(run, own_inputs(run, make_runtime(**KEYS), own), PROVIDER, TRIAL, name="n")
+        spec = job["spec"]["template"]["spec"]
+        [gate] = spec["initContainers"]
+        assert (gate["image"], gate["restartPolicy"]) == ("tinker-atropos:dev", "Always")
+        assert gate["command"][:2] == ["tinker-atropos", "provider"]
+        assert env_vars_of(gate)["RL_INFERENCE_API_KEY"] == {"secretKeyRef": {"name": "provider", "key": "api-key"}}
+        for container in spec["containers"]:
+            assert env_vars_of(container) == {"HOME": "/tmp", "RL_INFERENCE_URL": "http://127.0.0.1:8001"}
+            assert "secretKeyRef" not in json.dumps(container)
+
+
+def test_on_this_machine_code_and_key_are_the_callers() -> None:
+    run = make_run(environment="own/digits", runtime="lab")
+    job = trial_job(run, own_inputs(run, make_runtime()), PROVIDER, TRIAL, name="n", here=True)
+    assert "initContainers" not in job["spec"]["template"]["spec"]
+    assert env_vars_of(containers(job)[0])["RL_INFERENCE_URL"] == PROVIDER.url
+
+
+def test_its_pod_reaches_the_provider_and_what_the_runtime_allows() -> None:
+    run = make_run(environment="own/digits", runtime="lab")
+    runtime = make_runtime(environmentEgress=[{"cidr": "203.0.113.0/24", "ports": [443]}])
+    inputs = own_inputs(run, runtime)
+    policy = trial_policy(run, inputs, "n", "http://models.platform.svc:8000/v1")
+    labels = trial_job(run, inputs, PROVIDER, TRIAL, name="n")["spec"]["template"]["metadata"]["labels"]
+    spec = policy["spec"]
+    assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+    assert (spec["policyTypes"], spec["ingress"]) == (["Ingress", "Egress"], [])
+    _dns, provider, allowed = spec["egress"]
+    platform = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "platform"}}}
+    assert provider == {"to": [platform], "ports": [{"protocol": "TCP", "port": 8000}]}
+    assert allowed["to"] == [{"ipBlock": {"cidr": "203.0.113.0/24"}}]

@@ -273,6 +273,8 @@ class ClusterClient:
     ) -> aiohttp.ClientResponse:
         """Send a request; the response's head has arrived and is OK. The caller reads and closes it.
 
+        No redirect is followed: a pod that is asked through the API server may send one, and would get the token.
+
         This is the only place that honors `Retry-After`: an API server that asks for a pause has done nothing yet, so
         the same request is sent again after it, as often as fits into the deadline of ordinary calls.
         """
@@ -282,10 +284,16 @@ class ClusterClient:
         deadline = asyncio.get_running_loop().time() + (self._timeout.total or 0.0)
         while True:
             response = await self._session.request(
-                method, URL(url, encoded=True), data=text, headers=headers, timeout=timeout, **self._options
+                method,
+                URL(url, encoded=True),
+                data=text,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                **self._options,
             )
             self.clock.observe(response.headers.get("Date", ""))
-            if response.status < 400:
+            if response.status < 300:
                 return response
             status = await _status_object(response)
             pause = pause_asked(response.status, response.headers)

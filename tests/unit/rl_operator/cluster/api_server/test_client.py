@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
 from rl_operator.cluster.api_server.client import JSON_PATCH, METADATA_ONLY, ClusterClient, ExpiredError, failure
 from rl_operator.log_lines import CUT, LONGEST_LINE
@@ -30,6 +30,18 @@ async def test_every_call_carries_the_token(api: FakeApi, client: ClusterClient)
     api.answers("GET", POD, Answer({"kind": "Pod"}))
     assert await client.get(POD) == {"kind": "Pod"}
     assert api.requests[0].headers["Authorization"] == "Bearer secret-token"
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+async def test_no_redirect_is_followed_with_the_callers_token(api: FakeApi, client: ClusterClient, code: int) -> None:
+    """A tenant's pod that is asked through the API server may answer with one, and would get the token."""
+    async with serving(FakeApi()) as elsewhere:
+        elsewhere.answers("GET", "/steal", Answer({}))
+        proxied = f"{POD}:8002/proxy/rollouts"
+        api.answers("GET", proxied, Answer({}, code, headers={"Location": f"{elsewhere.url}/steal"}))
+        with pytest.raises(OperatorError):
+            await client.get(proxied)
+        assert elsewhere.requests == []
 
 
 async def test_kopf_gets_the_same_credentials_and_cannot_close_our_connections(

@@ -78,6 +78,8 @@ class ScriptedProvider:
                 self.send_header("Content-Type", "text/html" if body[:1] == b"<" else "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Retry-After-Ms", "1")
+                if 300 <= status < 400:
+                    self.send_header("Location", "/v1/elsewhere")
                 self.end_headers()
                 self.wfile.write(body)
 

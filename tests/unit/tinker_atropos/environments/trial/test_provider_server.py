@@ -129,3 +129,9 @@ async def test_an_environments_own_rendering_with_tools_is_asked_with_them(provi
     [sent] = provider.requests[-1]["messages"][0]["tool_calls"]
     assert sent["function"]["arguments"] == '{"expression": "é"}'
     assert answer.choices[0].text == f'<tool_call>\n{{"name": "repeat", "arguments": {ARGUMENTS}}}\n</tool_call>'
+
+
+async def test_no_redirect_is_followed_with_the_key(provider: ToolProvider, try_item) -> None:
+    step, _ = await try_item("calculator_agent", "307")
+    assert step.error.startswith("the provider answered 307")
+    assert provider.paths == ["/v1/chat/completions"]

@@ -53,9 +53,9 @@ FAULTS = {
     "429": "the provider answered 429: ",
     "500": "the provider answered 500: ",
     "404": "the provider answered 404: ",
-    "403 once": "the provider answered 403: ",  # among answers: it is not about the key
-    "garbage": "the provider's answer is not a completion: <html>busy</html>",
-    "error in 200": "the provider's answer is not a completion: {'message': 'no endpoint has room'}",
+    "403 once": "the provider answered 403",  # among answers: it is not about the key
+    "garbage": "the provider's answer is not a completion",
+    "error in 200": "the provider's answer is not a completion: no endpoint has room",
 }
 
 

@@ -326,3 +326,20 @@ def test_the_sdk_is_as_we_found_it() -> None:
     assert _base_client.AsyncHttpxClientWrapper is HeardClient
     client = AsyncTinker(_auth=ApiKeyAuthProvider("tml-x"), base_url="http://backend")
     assert isinstance(client._client, HeardClient)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_no_redirect_is_followed_with_the_key(status: int) -> None:
+    """It is in a header that httpx would take along to any host."""
+    asked: list[str] = []
+
+    def redirecting(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(status, headers={"location": "http://elsewhere/steal"})
+
+    client = AsyncTinker(_auth=ApiKeyAuthProvider("tml-x"), base_url="http://backend", max_retries=0)
+    async with HeardClient(base_url="http://backend", transport=httpx.MockTransport(redirecting)) as heard:
+        client._client = heard
+        with pytest.raises(tinker.APIStatusError):
+            await client.get("/api/v1/healthz", cast_to=object)
+    assert asked == ["http://backend/api/v1/healthz"]

@@ -169,7 +169,11 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
     def __init__(self, config: Any, tokenizer: Any, wishes: Wishes, request_seconds: float) -> None:
         super().__init__(config)
         self.openai: openai.AsyncClient = openai.AsyncClient(
-            api_key=config.api_key, base_url=config.base_url, max_retries=RETRIES, timeout=request_seconds
+            api_key=config.api_key,
+            base_url=config.base_url,
+            max_retries=RETRIES,
+            timeout=request_seconds,
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),  # the key is for this address
         )
         self._tokenizer = tokenizer
         self.chats = Chats(tokenizer)
@@ -261,7 +265,7 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         except (json.JSONDecodeError, openai.APIResponseValidationError) as error:
             raise ProviderError(f"the provider's answer is not JSON: {str(error)[:MAX_SAID]}") from error
         if not getattr(answer, "choices", None):
-            raise ProviderError(f"the provider's answer is not a completion: {_said(answer)}")
+            raise ProviderError(f"the provider's answer is not a completion{_said(answer)}")
         return answer
 
     def _as_texts(self, stop: Any) -> Any:
@@ -319,6 +323,13 @@ def _as_text(answer: ChatCompletion, chat: Chat) -> Completion:
 
 
 def _said(answer: object) -> str:
-    """The message in an answer: some providers report errors with status 200."""
-    extra = getattr(answer, "model_extra", None) or {}
-    return str(extra.get("error") or extra or answer)[:MAX_SAID]
+    """The message of an error in OpenAI's form: some providers report it with status 200."""
+    return message_of((getattr(answer, "model_extra", None) or {}).get("error"))
+
+
+def message_of(error: object) -> str:
+    """What an error in OpenAI's form says, as the end of a sentence. Nothing else of a body is repeated: it may be
+    another service's.
+    """
+    said = error.get("message") if isinstance(error, dict) else None
+    return f": {said[:MAX_SAID]}" if isinstance(said, str) else ""

@@ -16,7 +16,7 @@ from tinker_atropos.environments.rollout.sampled_work import sampling, watch
 from tinker_atropos.environments.runner.atropos_patches import checked_pair, groups_of
 from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.session_environment import SessionEnvironment
-from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError, ProviderServer, Traffic
+from tinker_atropos.environments.trial.provider_server import ProviderError, ProviderServer, Traffic, message_of
 from tinker_atropos.environments.trial.trial_report import Agent, Response, Step
 from tinker_atropos.errors import ConfigError, CredentialsError
 
@@ -171,8 +171,7 @@ def explain(error: BaseException, source: Path) -> str:
     """One sentence: a provider's error by its answer, an environment's by its line."""
     match error:
         case openai.APIStatusError():
-            said = error.body.get("message") if isinstance(error.body, dict) else None
-            return f"the provider answered {error.status_code}: {str(said or error.message)[:MAX_SAID]}"
+            return f"the provider answered {error.status_code}{message_of(error.body)}"
         case openai.APITimeoutError():
             return "the provider did not answer in time"
         case openai.APIConnectionError():

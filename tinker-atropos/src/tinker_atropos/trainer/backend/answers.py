@@ -238,7 +238,12 @@ def _lane_of(request: httpx.Request) -> tuple[Lane, bool] | None:
 
 
 class HeardClient(_base_client.AsyncHttpxClientWrapper):
-    """The SDK's HTTP client, which passes on what it hears."""
+    """The SDK's HTTP client, which passes on what it hears. It follows no redirect: httpx would take the key along,
+    which is in a header of Tinker's own.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "follow_redirects": False})
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         found = _lane_of(request)
