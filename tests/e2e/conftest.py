@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.cluster.polling import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 HINT = (
@@ -38,14 +39,21 @@ have equal scores: they count, or the last steps would take minutes each. What t
 
 
 class Kubectl:
-    """The command, with its output read."""
+    """The command, with its output read; with a kubeconfig as the user of that one."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, kubeconfig: Path | None = None) -> None:
         self.program = program
+        self.env_vars = {**os.environ, "KUBECONFIG": str(kubeconfig)} if kubeconfig else dict(os.environ)
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 60, check: bool = True) -> str:
         done = subprocess.run(
-            [self.program, *arguments], input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+            [self.program, *arguments],
+            input=stdin,
+            env=self.env_vars,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
         if check and done.returncode != 0:
             pytest.fail(f"kubectl {' '.join(arguments)}: {done.stderr}")
@@ -200,6 +208,31 @@ def namespace(installed: Kubectl, empty_namespace: str, shared_service: list[dic
     manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": shared_service})
     installed("-n", empty_namespace, "apply", "-f", "-", stdin=manifest)
     return empty_namespace
+
+
+EDITOR = "editor"
+
+
+@pytest.fixture
+def editor(installed: Kubectl, empty_namespace: str, tmp_path: Path) -> Kubectl:
+    """A user with Kubernetes' role `edit` in the namespace, as README's walk takes it, and no other right."""
+    admin, account = installed, f"{empty_namespace}:{EDITOR}"
+    admin("-n", empty_namespace, "create", "serviceaccount", EDITOR)
+    admin("-n", empty_namespace, "create", "rolebinding", EDITOR, "--clusterrole=edit", f"--serviceaccount={account}")
+    config = json.loads(admin("config", "view", "--raw", "--minify", "-o", "json"))
+    token = admin("-n", empty_namespace, "create", "token", EDITOR, "--duration=2h").strip()
+    config["users"] = [{"name": EDITOR, "user": {"token": token}}]
+    config["contexts"][0]["context"] |= {"user": EDITOR, "namespace": empty_namespace}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    user = Kubectl(admin.program, path)
+
+    def may() -> bool:
+        return user("auth", "can-i", "create", "rltrainingruns", check=False).strip() == "yes"
+
+    wait_for("Kubernetes has added our kinds to its role edit", may, seconds=60)
+    assert user("auth", "can-i", "create", "rltrainingruns", "-n", "default", check=False).strip() == "no"
+    return user
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.integration.cluster.admin import RUNTIMES, AdminClient
+from tests.integration.cluster.admin import RUNTIMES, AdminClient, ApiError
 from tests.integration.cluster.control_plane import OPERATOR_NAMESPACE, POWERLESS_TOKEN, ControlPlane
 from tests.integration.cluster.node import LogNode
 from tests.integration.cluster.operator_process import OperatorProcess
@@ -64,6 +64,8 @@ def test_the_shipped_image_is_known_at_once(runs: RunsNamespace, control_plane: 
     assert status["fieldsRef"] == {"namespace": OPERATOR_NAMESPACE, "name": f"rl-catalog-{runtime}"}
     with contextlib.closing(AdminClient("127.0.0.1", control_plane.port, POWERLESS_TOKEN)) as anybody:
         environment = catalog_of(anybody, runtime)["environments"][0]
+        with pytest.raises(ApiError, match="403"):
+            anybody.items(CONFIG_MAPS)
     fields = {field["name"]: field for field in environment["fields"]}
     assert fields["tokenizer_name"]["locked"] == "bundled"
     assert fields["group_size"]["bounds"] == {"min": 2, "max": 64}

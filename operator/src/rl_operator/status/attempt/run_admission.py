@@ -108,8 +108,8 @@ def gated_detail(view: View) -> tuple[str, str] | None:
         return None
     if view.pod.deleting:
         return GATED, f"Pod {view.pod.name} was deleted before it was admitted: it is created again."
-    queue = view.pod.queue
-    who = f"Kueue admits it when queue {queue!r} has room" if queue else "the controller that set the gate removes it"
+    queue, says = view.pod.queue, f"kubectl -n {view.pod.namespace} get workloads says why it waits"
+    who = f"Kueue admits it to queue {queue!r}: {says}" if queue else "the controller that set the gate removes it"
     return GATED, f"Waiting for admission: pod {view.pod.name} has a scheduling gate; {who}."
 
 

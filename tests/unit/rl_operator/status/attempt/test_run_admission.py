@@ -145,7 +145,9 @@ def test_a_gated_pod_has_a_reason_of_its_own() -> None:
     labeled = run.with_changes(metadata=run.metadata.with_changes(labels={QUEUE_NAME_LABEL: "not asked"}))
     assessment = assess(View(labeled, NOW, 10.0, gated(labels={QUEUE_NAME_LABEL: "team"})))
     assert (assessment.situation.name, assessment.reason) == ("STARTING", "Gated")
-    assert "Kueue admits it when queue 'team' has room" in assessment.message
+    assert assessment.message.endswith(
+        "Kueue admits it to queue 'team': kubectl -n team-a get workloads says why it waits."
+    )
     assert "the controller that set the gate removes it" in assess(make_view(STARTED, pod=gated())).message
 
 
