@@ -83,7 +83,7 @@ def test_every_limit_holds_and_the_run_succeeds(installed: Kubectl, namespace_wi
     ip = kubectl.json("-n", namespace, "get", "pod", address)["status"]["podIP"]
     knocks = kubectl("-n", namespace, "exec", "deploy/tinker-service", "--", "python", "-c", KNOCK, ip)
     assert re.findall(r"^(\d+) (\w+)", knocks, re.MULTILINE) == [
-        ("8002", "open"),
+        ("8002", "held"),
         ("8000", "held"),
         ("8001", "held"),
     ], knocks

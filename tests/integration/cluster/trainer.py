@@ -28,7 +28,6 @@ def trainer_status(
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            asked.append(path)
             whose, tokens = runs.newest_trainer()
             body = json.dumps(whose | bodies.get(path, {})).encode()
             known = path in bodies and self.headers["X-RL-Ops-Token"] in tokens
@@ -36,6 +35,7 @@ def trainer_status(
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+            asked.append(path)
 
         def log_message(self, *_: object) -> None:
             """Quiet."""

@@ -57,8 +57,12 @@ async def test_only_fresh_rollouts_neither_stall_a_run_nor_waste_it(half) -> Non
 
 
 async def test_weights_change_and_the_sampler_follows_the_trainer(half, scripted_environment) -> None:
-    """Tokens sampled from the current weights have the logprobs that training computes for them."""
-    trainer = await half.ready_trainer(half.write_config(env={"total_steps": 6}, tinker={"learning_rate": "auto"}))
+    """Tokens sampled from the current weights have the logprobs that training computes for them. The trainer has a
+    token, as on a cluster.
+    """
+    half.client.headers["X-RL-Ops-Token"] = "t0ken"
+    config = half.write_config(env={"total_steps": 6}, tinker={"learning_rate": "auto"})
+    trainer = await half.ready_trainer(config, RL_OPS_TOKEN="t0ken")
     async with scripted_environment():
         await half.reached(trainer, 5)
         history = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
@@ -68,6 +72,12 @@ async def test_weights_change_and_the_sampler_follows_the_trainer(half, scripted
         assert status["metrics"]["learningRate"] == automatic_learning_rate(BUNDLED, BUNDLED)
         kept = (await half.client.get(f"{trainer.ops_url}/rollouts")).json()
         first = await half.client.get(f"{trainer.ops_url}/rollouts/000001-1.jsonl.zst")
+        for path in ("rollouts", "rollouts/000001-1.jsonl.zst", "history", "status"):
+            refused = await half.client.get(f"{trainer.ops_url}/{path}", headers={"X-RL-Ops-Token": ""})
+            assert refused.status_code == 401, path
+        shown = await half.client.get(f"{trainer.ops_url}/metrics", headers={"X-RL-Ops-Token": ""})
+        assert shown.status_code == 200
+        assert "tinker://" not in shown.text
         assert await trainer.exit_code() == 0, trainer.log
     assert (kept["every"], kept["note"]) == (1, None)
     sizes = {file["name"]: file["bytes"] for file in kept["files"]}
