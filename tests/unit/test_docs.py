@@ -63,6 +63,17 @@ def test_every_file_named_by_a_page_exists(page: str, folder: str, at_least: int
     assert [name for name in named if not Path(folder, name).exists()] == []
 
 
+def test_every_key_is_shown_by_tests_that_exist() -> None:
+    page = Path("docs/reference/guarantees.md").read_text(encoding="utf-8")
+    table = re.findall(r"(?m)^\| .*\|$", page.partition("## Keys and addresses")[2].partition("\n## ")[0])[1:]
+    assert len(table) >= 10
+    for row in table:
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", row.rpartition(" | ")[2])
+        assert named, f"no test tries {row}"
+        for file, test in named:
+            assert re.search(rf"(?m)^(async )?def {test}\(", Path("tests", file).read_text(encoding="utf-8")), test
+
+
 def test_the_index_links_every_page() -> None:
     listed = {target for target, _ in links(INDEX)}
     pages = {page for page in PAGES if page.parts[0] == "docs"} - {INDEX}

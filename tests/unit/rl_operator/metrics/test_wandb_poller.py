@@ -255,3 +255,11 @@ def test_an_outage_is_one_line_and_its_end_is_another(caplog: pytest.LogCaptureF
         outage.answered()
         outage.answered()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_no_redirect_is_followed_with_the_key(runs_server: WandbServer, status: int) -> None:
+    async with running_wandb_server() as other, polling(Asked(asked(runs_server, "u-1"))):
+        runs_server.status, runs_server.headers = status, {"Location": f"{other.url}/graphql"}
+        await until_asked(runs_server, 2)
+        assert other.requests == 0
