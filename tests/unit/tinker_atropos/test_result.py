@@ -1,10 +1,13 @@
 """The termination message: its wire form, its bound, and writing it where a rename is not possible."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.small_disks import filled, mounted
 
 from rl_contract.status_metrics import ORIGINS, EvaluatedFigure, RunMetrics, reduced, wire_name
 from rl_contract.trainer_messages import (
@@ -204,3 +207,16 @@ def test_a_failure_has_the_last_metrics_that_are_known() -> None:
     assert results.result.metrics == RunMetrics(rollout_reward=0.0)
     results.write_failure(DivergedError("the loss is nan"))
     assert results.result.metrics == RunMetrics(rollout_reward=0.0)
+
+
+def test_a_full_disk_keeps_the_result_until_there_is_room(process: None, tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "64k") as disk, ThreadPoolExecutor(1) as thread:
+        (disk / "result").touch()
+        file = ResultFile(str(disk / "result"), TrainerResult(outcome="running"))
+        with filled(disk):
+            file.write(steps_trained=3)  # that of a checkpoint: it does not wait
+            ending = thread.submit(file.write, outcome="succeeded")
+            with pytest.raises(TimeoutError):
+                ending.result(0.1)
+        ending.result(60)
+        assert json.loads((disk / "result").read_text())["outcome"] == "succeeded"

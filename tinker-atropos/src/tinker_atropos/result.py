@@ -4,13 +4,16 @@ The other processes have no result; they leave behind why they failed.
 """
 
 import contextlib
+import logging
 import os
+import time
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 
+from rl_contract.processes import DISK_FULL_ERRORS
 from rl_contract.status_metrics import RunMetrics
 from rl_contract.trainer_messages import (
     MAX_BYTES,
@@ -20,7 +23,10 @@ from rl_contract.trainer_messages import (
     RunCost,
     TrainerResult,
 )
+from tinker_atropos.disk_room import FULL_SECONDS
 from tinker_atropos.errors import RunError
+
+logger = logging.getLogger(__name__)
 
 
 def encoded(result: TrainerResult) -> bytes:
@@ -95,8 +101,18 @@ class ResultFile:
         self.result = self.result.with_changes(**changes)
 
     def write(self, **changes: object) -> None:
+        """On a full disk the result of a checkpoint comes with the next one; that of the end waits for room."""
         self.hold(cost=self.cost(), evaluation=self.evaluation(), items=self.items(), **changes)
-        write_result(self._path, self.result)
+        while True:
+            try:
+                return write_result(self._path, self.result)
+            except OSError as error:
+                if error.errno not in DISK_FULL_ERRORS:
+                    raise
+                logger.warning("the result cannot be written: %s", error.strerror)
+            if self.result.outcome == "running":
+                return None
+            time.sleep(FULL_SECONDS)
 
     def write_failure(self, error: RunError, metrics: RunMetrics | None = None) -> None:
         """`metrics`: the last ones that are known; None: those of the last checkpoint stay."""

@@ -75,6 +75,21 @@ async def watch_readiness(answers: Answers, probe: Probe, report: Callable[[bool
         await asyncio.sleep(probe.period if ready else min(probe.period, IMPATIENT_SECONDS))
 
 
+TICK_SECONDS = 1.0
+
+
+async def run_for(
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Sleep until this process has run for so long. While it was frozen, so were those that it waits for."""
+    while seconds > 0:
+        begun = clock()
+        await sleep(min(seconds, TICK_SECONDS))
+        seconds -= min(clock() - begun, 2 * TICK_SECONDS)
+
+
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
 """A sidecar that ended is restarted after this time, then after twice as long, …"""
 
@@ -117,6 +132,7 @@ class PodWorker:
         self._stopping = asyncio.Event()
         self._closing = False
         self._end: PodEnd | None = None
+        self._killing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Run until every container has ended and the last status is reported."""
@@ -137,6 +153,8 @@ class PodWorker:
             deadline.cancel()
             self._finding_backend.cancel()
             await self._stop_sidecars(keepers)
+            if self._killing:
+                self._killing.cancel()
             self._records.tell_the_end(self._end)
 
     def stop(self, end: PodEnd | None = None) -> None:
@@ -148,7 +166,7 @@ class PodWorker:
         for container in self._regular:
             if process := self._processes.get(container["name"]):
                 process.terminate()
-        asyncio.get_running_loop().call_later(self._grace, self._kill_regular)
+        self._killing = asyncio.create_task(self._kill_regular(), name="grace")
 
     async def _prepare_folders(self) -> None:
         """Waits for free disk space, and reports it."""
@@ -223,13 +241,15 @@ class PodWorker:
         if self._stopping.is_set():
             return
         probe = read_probe(sidecar, "startupProbe", self._surroundings.ports)
-        deadline = time.monotonic() + (probe.period * probe.failure_threshold if probe else 0)
+        late: asyncio.Task[None] | None = None
         while probe and not self._stopping.is_set() and not await self._answers(probe):
-            if time.monotonic() > deadline:
-                deadline += probe.period * probe.failure_threshold
-                if process := self._processes.get(sidecar["name"]):
-                    process.kill()
+            if late and late.done() and (process := self._processes.get(sidecar["name"])):
+                process.kill()
+            if late is None or late.done():
+                late = asyncio.create_task(run_for(probe.period * probe.failure_threshold))
             await asyncio.sleep(IMPATIENT_SECONDS)
+        if late:
+            late.cancel()
 
     async def _stop_sidecars(self, keepers: Mapping[str, asyncio.Task[None]]) -> None:
         """In reverse order; each within the grace period."""
@@ -238,7 +258,9 @@ class PodWorker:
         for name, keeper in reversed(list(keepers.items())):
             if process := self._processes.get(name):
                 process.terminate()
-                await asyncio.wait({keeper}, timeout=self._grace)
+                grace = asyncio.create_task(run_for(self._grace))
+                await asyncio.wait({keeper, grace}, return_when=asyncio.FIRST_COMPLETED)
+                grace.cancel()
                 process.kill()
                 await asyncio.wait({keeper}, timeout=KILL_DEADLINE_SECONDS)
             keeper.cancel()
@@ -303,12 +325,13 @@ class PodWorker:
     def _grace(self) -> float:
         return float(self._spec.get("terminationGracePeriodSeconds", 30))
 
-    def _kill_regular(self) -> None:
+    async def _kill_regular(self) -> None:
+        await run_for(self._grace)
         for container in self._regular:
             if process := self._processes.get(container["name"]):
                 process.kill()
 
     async def _enforce_deadline(self) -> None:
         if (seconds := self._spec.get("activeDeadlineSeconds")) is not None:
-            await asyncio.sleep(seconds)
+            await run_for(seconds)
             self.stop(PodEnd("DeadlineExceeded", f"The pod was active longer than its {seconds} s."))

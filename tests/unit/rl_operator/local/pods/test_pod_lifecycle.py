@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rl_operator.local.pods.pod_lifecycle import Probe, watch_readiness
+from rl_operator.local.pods.pod_lifecycle import TICK_SECONDS, Probe, run_for, watch_readiness
 
 PROBE = Probe("http://127.0.0.1:1/healthz", period=0.0, timeout=1.0, failure_threshold=3)
 
@@ -37,3 +37,16 @@ async def reported(answers: str) -> list[bool]:
 )
 async def test_readiness(answers: str, expected: list[bool]) -> None:
     assert await reported(answers) == expected
+
+
+@pytest.mark.parametrize("frozen", [0.0, 600.0])
+async def test_a_grace_period_does_not_run_while_the_supervisor_is_frozen(frozen: float) -> None:
+    passed, slept, left = 0.0, list[float](), [frozen]
+
+    async def sleep(seconds: float) -> None:
+        nonlocal passed
+        slept.append(seconds)
+        passed += seconds + (left.pop() if left else 0.0)
+
+    await run_for(30, lambda: passed, sleep)
+    assert 30 - 2 * TICK_SECONDS <= sum(slept) <= 30

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.small_disks import filled, mounted
 
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, Ledger, generated_spans, prefix_keys
@@ -205,9 +206,27 @@ def test_a_ledger_that_cannot_be_written_continues_in_memory(tmp_path, caplog) -
         connection.execute("DROP TABLE generations")
     record(ledger, [1], [4], [-0.5])
     ledger.close()
-    assert "is no longer written" in caplog.text
+    assert "is not written anymore" in caplog.text
     record(ledger, [1], [5], [-0.5])
     assert [ledger.attribute(sequence([1, token], "01")).missing for token in (3, 4, 5)] == [()] * 3
+
+
+def test_a_full_disk_is_waited_for(process: None, tmp_path, caplog) -> None:
+    with mounted(tmp_path / "disk", "1m") as disk:
+        ledger = Ledger(disk)
+        with filled(disk):
+            for token in range(3, 23):
+                record(ledger, [1], [token] * 2000, [-0.5] * 2000)
+            deadline = time.monotonic() + 60
+            while "no room is left in" not in caplog.text:
+                assert time.monotonic() < deadline, "the ledger does not wait after 60 s"
+                time.sleep(0.01)
+        with contextlib.closing(sqlite3.connect(disk / "ledger.sqlite", timeout=60)) as connection:
+            while connection.execute("SELECT count(*) FROM generations").fetchone()[0] < 20:
+                assert time.monotonic() < deadline, "the ledger does not go on after 60 s"
+                time.sleep(0.01)
+        ledger.close()
+    assert "is not written anymore" not in caplog.text
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6))

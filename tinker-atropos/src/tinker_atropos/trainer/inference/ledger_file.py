@@ -15,6 +15,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tinker_atropos.disk_room import FULL_SECONDS, is_of_full_disk, room_sentence
+
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "ledger.sqlite"
@@ -61,12 +63,15 @@ class _Change(NamedTuple):
 
 
 class LedgerFile:
-    """The file in `folder`. If unreadable, it starts over; if it cannot be written, it is logged and given up."""
+    """The file in `folder`. If unreadable, it starts over; if it cannot be written, it is logged and given up. A full
+    disk is waited for.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / FILE_NAME
         self._changes: queue.SimpleQueue[_Change | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
         self._writer = threading.Thread(target=self._write, daemon=True, name="ledger-file")
 
     def load(self) -> list[GenerationRecord]:
@@ -75,7 +80,8 @@ class LedgerFile:
             generations = self._read()
         except sqlite3.DatabaseError as error:
             logger.warning("the ledger %s cannot be read and starts over: %s", self._path, error)
-            for leftover in self._path.parent.glob(f"{FILE_NAME}*"):
+            is_kept = is_of_full_disk(error, self._path.parent)
+            for leftover in () if is_kept else self._path.parent.glob(f"{FILE_NAME}*"):
                 leftover.unlink()
             generations = []
         self._writer.start()
@@ -88,6 +94,7 @@ class LedgerFile:
 
     def close(self) -> None:
         """Write what is queued, within CLOSE_SECONDS."""
+        self._closing.set()
         self._changes.put(None)
         self._writer.join(CLOSE_SECONDS)
 
@@ -97,15 +104,30 @@ class LedgerFile:
         return [GenerationRecord(*row) for row in rows]
 
     def _write(self) -> None:
-        try:
-            with self._connected() as connection:
-                while changes := self._next_changes():
-                    with connection:
-                        rows = [astuple(change.generation) for change in changes]
-                        connection.executemany("INSERT INTO generations VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
-                        connection.execute("DELETE FROM generations WHERE number < ?", (changes[-1].oldest,))
-        except sqlite3.Error as error:
-            logger.warning("the ledger %s is no longer written (a restart will recompute): %s", self._path, error)
+        changes, waits = list[_Change](), False
+        while changes or (changes := self._next_changes()):
+            try:
+                self._store(changes)
+            except sqlite3.Error as error:
+                if self._closing.is_set() or not is_of_full_disk(error, self._path.parent):
+                    logger.warning("the ledger %s is not written anymore (a restart recomputes): %s", self._path, error)
+                    return
+                if not waits:
+                    logger.warning("the ledger %s waits: %s", self._path, room_sentence(self._path.parent))
+                waits = True
+                self._closing.wait(FULL_SECONDS)
+            else:
+                changes, waits = [], False
+
+    def _store(self, changes: list[_Change]) -> None:
+        """And whatever follows, while the disk has room."""
+        with self._connected() as connection:
+            while changes:
+                with connection:
+                    rows = [astuple(change.generation) for change in changes]
+                    connection.executemany("INSERT OR REPLACE INTO generations VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
+                    connection.execute("DELETE FROM generations WHERE number < ?", (changes[-1].oldest,))
+                changes[:] = self._next_changes()
 
     def _next_changes(self) -> list[_Change]:
         """All queued changes, at least one; none at the end."""

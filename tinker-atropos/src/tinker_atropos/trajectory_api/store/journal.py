@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from tinker_atropos.disk_room import is_full, room_sentence
+from tinker_atropos.disk_room import is_of_full_disk, room_sentence
 from tinker_atropos.errors import InternalError
 
 FILE_NAME = "journal.sqlite"
@@ -44,9 +44,6 @@ CREATE INDEX receipts_by_time ON receipts (received_at);
 CREATE TABLE metrics (seq INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, step INTEGER, source TEXT NOT NULL,
                       environment INTEGER, metric TEXT, temperature REAL, metrics TEXT NOT NULL);
 """
-
-
-DISK_ERRORS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 
 
 class JournalError(InternalError):
@@ -139,10 +136,10 @@ class Journal:
         try:
             yield
         except sqlite3.Error as error:
-            code, folder = getattr(error, "sqlite_errorcode", None) or 0, self.path.parent
-            # A quota, and a file beside the journal that cannot grow, are errors of the disk to SQLite.
-            if code == sqlite3.SQLITE_FULL or (code & 0xFF in DISK_ERRORS and is_full(folder)):
-                raise DiskFullError(f"{room_sentence(folder)}: make some, the journal waits for it") from error
+            if is_of_full_disk(error, self.path.parent):
+                raise DiskFullError(
+                    f"{room_sentence(self.path.parent)}: make some, the journal waits for it"
+                ) from error
             raise JournalError(
                 f"the journal {self.path} does not work: {error}; check its folder and its disk"
             ) from error
