@@ -60,7 +60,9 @@ def _runtime_policy() -> Document:
     conditions = {
         "not-deleted": rules.NOT_DELETED,
         "its-runtime": "params.metadata.name == object.spec.runtime",
-        "relevant-change": rules.created_or_changed(*rules.SETTINGS, "runtime", "sandbox", "budget", *rules.LIMITS),
+        "relevant-change": rules.created_or_changed(
+            *rules.SETTINGS, "runtime", "sandbox", "budget", "priority", *rules.LIMITS
+        ),
     }
     fallback = "the run's runtime does not allow what the run asks"
     parameters = {"paramKind": {"apiVersion": API_VERSION, "kind": RUNTIME_KIND}}

@@ -106,7 +106,7 @@ def variables_of_its_runtime() -> dict[str, Cel]:
         for name in SETTINGS
         for rule, make in {"violated": _locked, "outside": _out_of_bounds}.items()
     }
-    limits = " + ".join(map(_limit, LIMITS))
+    limits = " + ".join((*map(_limit, LIMITS), _priority()))
     others = {"not_selected": _namespace(), "exceeded": limits, "sandboxes": _sandboxes(), "budget": _budget()}
     return {
         **_SETTINGS_VARIABLES,
@@ -235,6 +235,14 @@ def _range(bound: Cel) -> Cel:
 def _limit(field: str) -> Cel:
     moved, above = created_or_changed("runtime", field), _above("spec", field, f"variables.limits.{field}")
     return f"({moved} ? {above} : [])"
+
+
+def _priority() -> Cel:
+    """Also after the start: a run that was stopped waits in the queue again. The limit has a default."""
+    given, most = "object.spec.priority", "variables.limits.?maxPriority.orValue(0)"
+    found = fault("spec", literal("priority"), given, _allows(filled(hints.AT_MOST, f"[{most}]")))
+    above = f"has({given}) && {given} > {most}"
+    return f"(({created_or_changed('runtime', 'priority')}) && {above} ? [{found}] : [])"
 
 
 def _sandboxes() -> Cel:

@@ -55,7 +55,7 @@ def line(runs: RunsNamespace) -> Iterator[Callable[[int], Line]]:
 
     def make(limit: int) -> Line:
         name = f"limited-{next(_numbers)}"
-        install_runtime(runs.admin, "tiny", name, limits={"maxActiveRuns": limit})
+        install_runtime(runs.admin, "tiny", name, limits={"maxActiveRuns": limit, "maxPriority": 1})
         return Line(runs, name)
 
     return make

@@ -193,6 +193,18 @@ class Limits(ApiModel):
         le=MOST_RUNS,
         description="Runs that may be active at once; others wait in a queue. 0: none starts.",
     )
+    max_active_runs_per_namespace: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_RUNS,
+        description="Of these, the share of one namespace: its other runs wait, and hold up no other namespace's.",
+    )
+    max_priority: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="Highest spec.priority that a run may have. By default no run goes before an older one.",
+    )
     active_deadline_seconds: int | None = Field(
         default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take."
     )

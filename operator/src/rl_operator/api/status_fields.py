@@ -121,8 +121,14 @@ class QueueStatus(ObservedModel):
     """The queue position of a run that waits for a slot of its runtime."""
 
     place: int = Field(description="From 1; beyond 10 rounded to one significant digit.")
-    active: int = Field(description="Runs of the runtime that hold a slot.")
-    limit: int = Field(description="The runtime's limits.maxActiveRuns.")
+    active: int = Field(description="Runs of the runtime that hold a slot; with namespace, those of that namespace.")
+    limit: int = Field(description="The runtime's limits.maxActiveRuns; with namespace, maxActiveRunsPerNamespace.")
+    namespace: str | None = Field(
+        default=None, description="The run's namespace, if its share of the runtime is what the run waits for."
+    )
+    gave_back: str | None = Field(
+        default=None, description="When it gave the slot of its attempt back: the attempt's pod could not be created."
+    )
 
 
 class StartedFrom(ObservedModel):
@@ -154,6 +160,10 @@ class RunStatus(ObservedModel):
     start_time: str | None = Field(default=None, description="When the spec was frozen; never cleared.")
     completion_time: str | None = Field(default=None, description="When the run was over.")
     attempt: int | None = Field(default=None, description="Number of the current attempt, from 1.")
+    attempt_start_time: str | None = Field(
+        default=None,
+        description="When the current attempt began; while it has no pod, its start deadline counts from there.",
+    )
     attempts: tuple[Attempt, ...] = Field(
         default=(), description="The last five attempts that ended.", json_schema_extra=keyed_by("attempt")
     )

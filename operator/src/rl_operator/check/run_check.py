@@ -181,6 +181,7 @@ def limit_refusals(subject: Subject) -> Iterator[Refusal]:
     cases = (
         ("spec.activeDeadlineSeconds", spec.active_deadline_seconds, limits.active_deadline_seconds),
         ("spec.environmentReplicas", spec.environment_replicas, limits.environment_replicas),
+        ("spec.priority", spec.priority, limits.max_priority),
     )
     runtime = subject.runtime.metadata.name
     yield from filter(None, (refuse_outside(field, given, Bound(max=limit), runtime) for field, given, limit in cases))

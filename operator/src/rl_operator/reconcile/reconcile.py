@@ -224,8 +224,10 @@ async def _act(view: View, inputs: RunInputs | None, client: RunClient) -> View:
         trouble = ("CreationRefused", f"Not created, and tried again: {error}")
     else:
         return view
-    # The status may have been written before the child was refused: continue from there.
-    return replace(view, run=client.run(view.run.key) or view.run, trouble=trouble)
+    # The status may have been written before the child was refused: continue from there, perhaps with a new attempt.
+    run = client.run(view.run.key) or view.run
+    pod = view.pod if view.pod and view.pod.name == run.status.pod_name else None
+    return replace(view, run=run, pod=pod, trouble=trouble)
 
 
 async def _apply(view: View, verb: Action, inputs: RunInputs | None, client: RunClient) -> View:

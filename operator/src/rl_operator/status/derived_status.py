@@ -24,7 +24,7 @@ from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.attempt_outcome import with_attempt
 from rl_operator.status.attempt.environment_slots import at_start, observed
 from rl_operator.status.attempt.restored import is_restored, without_former_life
-from rl_operator.status.attempt.run_admission import QUEUED, admitted_time, queue_place
+from rl_operator.status.attempt.run_admission import admitted_time
 from rl_operator.status.attempt.sandbox_slots import observed_sandboxes
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.history import history_map_name
@@ -64,7 +64,7 @@ def derive(view: View, assessment: Assessment) -> RunStatus:
         containers=_containers(pod) or previous.containers,
         environments=observed(view),
         sandboxes=observed_sandboxes(view),
-        queue=queue_place(view.queue_position) if view.queue_position and assessment.reason == QUEUED else None,
+        queue=assessment.queue,
         admitted_time=admitted_time(view),
     )
     ended = view.last_attempt is not None  # later reports change nothing
@@ -99,6 +99,7 @@ def started(
         frozen=before.frozen if view.started else frozen_settings(view.run.spec),
         started_from=before.started_from or started_from,
         attempt=attempt,
+        attempt_start_time=format_time(view.now),
         pod_name=pod_name,
         config_map_name=config_map_name,
         config_hash=config_hash,
@@ -126,8 +127,8 @@ def worth_writing(previous: RunStatus, status: RunStatus, now: datetime, progres
 
 
 def _essence(status: RunStatus) -> tuple[object, ...]:
-    """What is written at once: everything but metrics, messages, the states of containers that have not failed, and how
-    many sandboxes there are, after the first time that none was missing.
+    """What is written at once: everything but metrics, messages, positions in the queue, the states of containers that
+    have not failed, and how many sandboxes there are, after the first time that none was missing.
     """
     conditions = tuple((c.type, c.status, c.reason) for c in status.conditions)
     apart, sandboxes = status.environments, status.sandboxes
@@ -138,6 +139,7 @@ def _essence(status: RunStatus) -> tuple[object, ...]:
         *plain,
         environments,
         were_there,
+        status.queue is None,
         status.config_hash,
         conditions,
         status.checkpoint,

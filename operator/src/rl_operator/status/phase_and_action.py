@@ -33,7 +33,15 @@ from rl_operator.status.attempt.environment_slots import (
 )
 from rl_operator.status.attempt.pod_cleanup import lost_at
 from rl_operator.status.attempt.restored import is_restored, restored_finding
-from rl_operator.status.attempt.run_admission import deleted_while_gated, must_wait, queued
+from rl_operator.status.attempt.run_admission import (
+    RETRY_AFTER,
+    deleted_while_gated,
+    may_try_again,
+    must_wait,
+    next_try,
+    queued,
+    without_pod,
+)
 from rl_operator.status.attempt.sandbox_slots import plan_sandboxes
 from rl_operator.status.attempt.start_waits import (
     ended_sentence,
@@ -94,7 +102,7 @@ def decide(view: View) -> Action:
 def _next_start(view: View) -> Action:
     if view.last_attempt or not view.started:
         return Action.REST if must_wait(view) or next_attempt_due(view) > view.now else Action.START
-    return Action.REST if vanished(view) else Action.CREATE
+    return Action.CREATE if may_try_again(view) and not vanished(view) else Action.REST
 
 
 def assess(view: View) -> Assessment:
@@ -106,8 +114,9 @@ def assess(view: View) -> Assessment:
         return between_attempts(view, last)
     pod = view.pod
     if pod is None:
-        ended = vanished(view) or view.run.spec.suspend or overdue(view)
-        return after_attempt(view) if ended else Assessment(Situation.STARTING, *starting_detail(view))
+        if vanished(view) or view.run.spec.suspend or overdue(view):
+            return after_attempt(view)
+        return without_pod(view) or Assessment(Situation.STARTING, *starting_detail(view))
     if _is_made_again(view):
         return Assessment(Situation.STARTING, *starting_detail(view))
     if pod.over:
@@ -132,6 +141,8 @@ def _moments(view: View) -> Iterator[datetime]:
     yield from (deadline.at for deadline in deadlines(view))
     yield from plan_environments(view).due
     yield from plan_sandboxes(view).due
+    if again := next_try(view.run):
+        yield again if again > view.now else view.now + RETRY_AFTER
     pod = view.pod
     if pod is None or pod.over:
         return

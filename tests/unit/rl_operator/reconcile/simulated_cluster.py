@@ -17,6 +17,7 @@ from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.names import (
     COMPONENT_LABEL,
+    RUN_LABEL,
     RUN_UID_LABEL,
     RUNTIME_PLURAL,
     TRAINING_COMPONENT,
@@ -85,6 +86,8 @@ class SimulatedApi(ClusterClient):
         self.objects: dict[str, Document] = {}
         self.news: dict[str, deque[tuple[str, Any]]] = {}
         self.mishap: Mishap | None = None
+        self.over_quota: set[str] = set()
+        """Names of runs that get no pod."""
         self.dead = False
         self.writes = 0
         self.ended: set[str] = set()
@@ -163,6 +166,8 @@ class SimulatedApi(ClusterClient):
         return tuple(o for path, o in sorted(self.objects.items()) if path.split("/")[-2] == plural)
 
     def put_new(self, path: str, body: Mapping[str, Any]) -> Document:
+        if body["kind"] == "Pod" and body["metadata"]["labels"][RUN_LABEL] in self.over_quota:
+            raise ForbiddenError("exceeded quota")
         own = f"{path}/{body['metadata']['name']}"
         if own in self.objects:
             raise ConflictError(f"{own} exists")
@@ -280,7 +285,7 @@ class SimulatedCluster:
     def __post_init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         limits = bundled_runtimes()["tiny"].spec.limits.to_wire() | (
-            {} if self.limit is None else {"maxActiveRuns": self.limit}
+            {"maxPriority": 2} if self.limit is None else {"maxActiveRuns": self.limit, "maxPriority": 2}
         )
         self.api.put_new(f"/apis/rl-operator.dev/v1alpha1/{RUNTIME_PLURAL}", runtime_document(limits=limits))
         self.start_operator()

@@ -151,6 +151,12 @@ class AnyLife(RuleBasedStateMachine):
 
         self.cluster.api.mishap = Mishap(calls, True, interrupt)
 
+    @rule(name=st.sampled_from(NAMES), news=NEWS)
+    def fill_or_raise_a_quota(self, name: str, news: str) -> None:
+        """No pod of the run can be created, until it is raised again."""
+        self.cluster.api.over_quota ^= {name}
+        self._go_on(news)
+
     @rule()
     def lose_the_nodes(self) -> None:
         """The running pods are never heard from again, except that they are deleted eventually."""
@@ -216,6 +222,7 @@ class AnyLife(RuleBasedStateMachine):
         """All parties behave as expected."""
         cluster = self.cluster
         cluster.api.mishap = None
+        cluster.api.over_quota.clear()
         for name in NAMES:
             if cluster.run(name):
                 cluster.edit_run(name, suspend=False)

@@ -155,8 +155,8 @@ def _section(name: str, lines: Sequence[TemplateLine]) -> Iterator[str]:
 
 def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:
     for name in RUN_FIELDS:
-        if name == "priority" and runtime.spec.limits.max_active_runs is None:
-            continue  # nothing waits there
+        if name == "priority" and runtime.spec.limits.max_priority == 0:
+            continue  # runs are equal there
         field, value = RunSpec.model_fields[name], _example(name, runtime)
         if value is not None and accepts({str(field.alias): value}):
             yield cut(f"  {f'#{field.alias}: {flow(value)}':<42}  # {field.description}", WIDTH)

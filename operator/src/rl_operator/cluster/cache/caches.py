@@ -23,7 +23,7 @@ from rl_operator.api.kubernetes_objects import (
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.runtime import Runtime, RuntimeStatus
+from rl_operator.api.runtime import Limits, Runtime, RuntimeStatus
 from rl_operator.api.status_fields import TERMINAL_PHASES, Phase, RunStatus
 from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.cluster.api_server.client import METADATA_ONLY, ApiPath, ClusterClient
@@ -241,9 +241,10 @@ class Caches:
         """Pods that run or are still unread: few among thousands, and scanned every second."""
 
         self.unstarted = Unstarted()
-        self.runtime_queues = RuntimeQueues(self.active_limit)
+        self.runtime_queues = RuntimeQueues(self.limits)
         self.runs.on_change(self._run_changed)
         self.pods.on_change(self._pod_changed)
+        self.runtimes.on_change(self._runtime_changed)
 
     def _project_pod(self, document: PodObject) -> HeldPod:
         pod = project_pod(document)
@@ -261,10 +262,15 @@ class Caches:
         self.unstarted.changed(key, run)
         self.runtime_queues.changed(key, run)
 
-    def active_limit(self, runtime: str) -> int | None:
-        """A runtime's limit of active runs; None: unlimited."""
+    def _runtime_changed(self, key: Key, _: Runtime | UnreadableRuntime | None) -> None:
+        """Its limits decide the order of those that wait."""
+        for waiting in self.runtime_queues.waiting(key[1]):
+            self.runtime_queues.changed(waiting, self.runs.get(waiting))
+
+    def limits(self, runtime: str) -> Limits:
+        """A runtime's limits; of one that is not there or cannot be read, none."""
         held = self.runtimes.get(("", runtime))
-        return held.spec.limits.max_active_runs if isinstance(held, Runtime) else None
+        return held.spec.limits if isinstance(held, Runtime) else Limits()
 
     @property
     def children(self) -> Mapping[str, ResourceCache[Any, Any]]:

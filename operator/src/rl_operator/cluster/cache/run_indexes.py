@@ -6,16 +6,27 @@ and the cache's update: without it, concurrent reconciles would all take the las
 """
 
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from heapq import merge
+from typing import Final
 
+from rl_operator.api.runtime import Limits
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.operator_errors import ConflictError, TargetUnreachableError
-from rl_operator.status.attempt.run_admission import Order, holds_slot, order_of, positions_with_news, waits_in_queue
+from rl_operator.status.attempt.run_admission import (
+    Order,
+    gave_slot_back,
+    has_room,
+    holds_slot,
+    order_of,
+    positions_with_news,
+    waits_in_queue,
+)
 from rl_operator.status.attempt.view import QueuePosition
 
 OnChange = Callable[[Key], None]
@@ -25,6 +36,10 @@ class QueueState(Enum):
     HOLDS = "holds a slot"
     CLAIMS = "is being started"
     WAITS = "waits"
+    GAVE_BACK = "waits, and nobody waits for it: its pod could not be created"
+
+
+_TAKES: Final = frozenset({QueueState.HOLDS, QueueState.CLAIMS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +48,38 @@ class QueueEntry:
     state: QueueState
     order: Order
 
+    @property
+    def namespace(self) -> str:
+        return _key(self.order)[0]
+
 
 @dataclass(slots=True)
 class _Runtime:
-    """`waiting` is sorted; `taken` counts the slots that are held or claimed."""
+    """The lists are sorted; `taken` counts the slots that are held or claimed."""
 
     taken: int = 0
+    taken_by: Counter[str] = field(default_factory=Counter)
     waiting: list[Order] = field(default_factory=list)
+    waiting_of: defaultdict[str, list[Order]] = field(default_factory=lambda: defaultdict(list))
+    gave_back: list[Order] = field(default_factory=list)
+
+    def lists(self, entry: QueueEntry) -> tuple[list[Order], ...]:
+        """Those that hold an entry that takes no slot."""
+        waits = entry.state is QueueState.WAITS
+        return (self.waiting, self.waiting_of[entry.namespace]) if waits else (self.gave_back,)
+
+    def take(self, entry: QueueEntry, slots: int) -> None:
+        self.taken += slots
+        self.taken_by[entry.namespace] += slots
+
+    def room_of(self, namespace: str, share: int) -> int:
+        return max(share - self.taken_by[namespace], 0)
+
+    def line(self, share: int | None) -> list[Order]:
+        """The runs that others wait for: of each namespace as many as its share has room for."""
+        if share is None:
+            return self.waiting
+        return list(merge(*(orders[: self.room_of(name, share)] for name, orders in self.waiting_of.items())))
 
 
 def _ignore(_: Key) -> None:
@@ -47,10 +87,10 @@ def _ignore(_: Key) -> None:
 
 
 class RuntimeQueues:
-    """`limit_of` returns a runtime's `limits.maxActiveRuns`; None: it has none."""
+    """`limits_of` returns a runtime's limits."""
 
-    def __init__(self, limit_of: Callable[[str], int | None]) -> None:
-        self._limit_of = limit_of
+    def __init__(self, limits_of: Callable[[str], Limits]) -> None:
+        self._limits_of = limits_of
         self._entries: dict[Key, QueueEntry] = {}
         self._claimed: dict[Key, QueueEntry | None] = {}
         """The cached state of the runs that claim a slot."""
@@ -67,21 +107,33 @@ class RuntimeQueues:
 
     # --- questions ----------------------------------------------------------------------------------------------
     def queue_position(self, run: TrainingRun) -> QueuePosition | None:
-        """The run's position among the others, or the one it would have if it waited."""
-        limit = self._limit_of(run.spec.runtime)
-        if limit is None:
-            return None
-        runtime, own = self._runtimes[run.spec.runtime], self._entries.get(run.key)
-        taken = runtime.taken - (own is not None and own.state is not QueueState.WAITS)
-        return QueuePosition(limit, taken, bisect_left(runtime.waiting, order_of(run)))
+        """The run's position among the others, or the one it would have if it waited: in its namespace, if the share
+        of that has no room for it, or else at its runtime.
+        """
+        limits, runtime = self._limits_of(run.spec.runtime), self._runtimes[run.spec.runtime]
+        limit, share = limits.max_active_runs, limits.max_active_runs_per_namespace
+        namespace, order, own = run.metadata.namespace, self._order_of(run), self._entries.get(run.key)
+        itself = own is not None and own.runtime == run.spec.runtime and own.state in _TAKES
+        before = bisect_left(runtime.waiting, order)
+        if share is not None:
+            mine = runtime.waiting_of.get(namespace, [])
+            active, ahead = runtime.taken_by[namespace] - itself, bisect_left(mine, order)
+            position = QueuePosition(share, active, ahead, namespace)
+            if limit is None or not has_room(position):
+                return position
+            others = ((name, orders) for name, orders in runtime.waiting_of.items() if name != namespace)
+            before = ahead + sum(min(bisect_left(each, order), runtime.room_of(name, share)) for name, each in others)
+        return None if limit is None else QueuePosition(limit, runtime.taken - itself, before)
 
     def waiting(self, runtime: str) -> tuple[Key, ...]:
-        return tuple(_key(order) for order in self._runtimes[runtime].waiting)
+        found = self._runtimes[runtime]
+        return tuple(map(_key, (*found.gave_back, *found.waiting)))
 
     def counts(self) -> Iterator[tuple[str, int, int, int | None]]:
         """For each runtime that runs name: its name, the slots taken, the runs that wait, its limit. For scrapes."""
         for name, runtime in self._runtimes.items():
-            yield name, runtime.taken, len(runtime.waiting), self._limit_of(name)
+            waiting = len(runtime.waiting) + len(runtime.gave_back)
+            yield name, runtime.taken, waiting, self._limits_of(name).max_active_runs
 
     # --- changes ------------------------------------------------------------------------------------------------
     def changed(self, key: Key, run: TrainingRun | None) -> None:
@@ -89,7 +141,8 @@ class RuntimeQueues:
         older version has been written, or the API server rejects it.
         """
         self._claimed.pop(key, None)
-        self._replace(key, _entry(run) if run else None)
+        state = _state(run) if run else None
+        self._replace(key, QueueEntry(run.spec.runtime, state, self._order_of(run)) if run and state else None)
 
     @contextmanager
     def claimed(self, run: TrainingRun) -> Iterator[None]:
@@ -101,7 +154,7 @@ class RuntimeQueues:
         """
         key = run.key
         self._claimed.setdefault(key, self._entries.get(key))
-        self._replace(key, QueueEntry(run.spec.runtime, QueueState.CLAIMS, order_of(run)))
+        self._replace(key, QueueEntry(run.spec.runtime, QueueState.CLAIMS, self._order_of(run)))
         try:
             yield
         except TargetUnreachableError:
@@ -112,7 +165,7 @@ class RuntimeQueues:
         except Exception:
             if key in self._claimed:
                 before = self._claimed.pop(key)
-                self._replace(key, before if before and before.state is QueueState.HOLDS else None)
+                self._replace(key, None if before and before.state is QueueState.WAITS else before)
             raise
         else:
             self._release_claim(key)
@@ -131,44 +184,66 @@ class RuntimeQueues:
             self._leave(before)
         if entry:
             self._join(entry)
+        # Two runs whose pods cannot be created would hand a slot to each other without end.
+        freed = before is not None and before.state in _TAKES and (entry is None or entry.state is QueueState.WAITS)
         for name in {each.runtime for each in (before, entry) if each}:
-            self.wake(name)
+            self.wake(name, freed=freed)
 
     def _join(self, entry: QueueEntry) -> None:
         runtime = self._runtimes[entry.runtime]
-        if entry.state is not QueueState.WAITS:
-            runtime.taken += 1
-            return
-        insort(runtime.waiting, entry.order)
-        self._tell_moved(runtime.waiting, bisect_left(runtime.waiting, entry.order) + 1, up=False)
+        if entry.state in _TAKES:
+            runtime.take(entry, 1)
+        else:
+            for orders in runtime.lists(entry):
+                insort(orders, entry.order)
+        self._tell_moved(entry, runtime, bisect_left(runtime.waiting, entry.order) + 1, up=False)
 
     def _leave(self, entry: QueueEntry) -> None:
         runtime = self._runtimes[entry.runtime]
-        if entry.state is not QueueState.WAITS:
-            runtime.taken -= 1
-            return
         index = bisect_left(runtime.waiting, entry.order)
-        del runtime.waiting[index]
-        self._tell_moved(runtime.waiting, index, up=True)
+        if entry.state in _TAKES:
+            runtime.take(entry, -1)
+        else:
+            for orders in runtime.lists(entry):
+                del orders[bisect_left(orders, entry.order)]
+        self._tell_moved(entry, runtime, index, up=True)
 
-    def wake(self, name: str) -> None:
-        """Wake the runs at the head of a runtime's queue, as many as there are free slots."""
-        runtime, limit = self._runtimes[name], self._limit_of(name)
-        room = len(runtime.waiting) if limit is None else max(limit - runtime.taken, 0)
-        for order in runtime.waiting[:room]:
+    def wake(self, name: str, *, freed: bool = False) -> None:
+        """Wake the runs at the head of a runtime's queue, as many as there are free slots; before them, if a slot was
+        `freed`, those that gave theirs back.
+        """
+        runtime, limits = self._runtimes[name], self._limits_of(name)
+        line, limit = runtime.line(limits.max_active_runs_per_namespace), limits.max_active_runs
+        room = len(line) if limit is None else max(limit - runtime.taken, 0)
+        for order in (*(runtime.gave_back if freed else ()), *line[:room]):
             self._start(_key(order))
 
-    def _tell_moved(self, waiting: list[Order], first: int, *, up: bool) -> None:
-        """Wake the runs from index `first` on whose displayed position changed."""
-        for position in positions_with_news(len(waiting), moved_up=up):
-            if position > first:
-                self._moved(_key(waiting[position - 1]))
+    def _tell_moved(self, entry: QueueEntry, runtime: _Runtime, first: int, *, up: bool) -> None:
+        """Wake the runs behind `first` whose displayed position changed, now that the entry has come or gone. With
+        shares, a slot of a namespace moves others, too: then, those of which it may be true.
+        """
+        share = self._limits_of(entry.runtime).max_active_runs_per_namespace
+        lines = [runtime.waiting]
+        if share is not None:
+            mine, room = runtime.waiting_of.get(entry.namespace, []), runtime.room_of(entry.namespace, share)
+            lines, first = [runtime.line(share), mine, mine[max(room - 1, 0) : room + 1]], 0
+        elif entry.state is not QueueState.WAITS:
+            return
+        for line in lines:
+            for position in positions_with_news(len(line), moved_up=up):
+                if position > first:
+                    self._moved(_key(line[position - 1]))
+
+    def _order_of(self, run: TrainingRun) -> Order:
+        return order_of(run, self._limits_of(run.spec.runtime).max_priority)
 
 
-def _entry(run: TrainingRun) -> QueueEntry | None:
+def _state(run: TrainingRun) -> QueueState | None:
     if holds_slot(run):
-        return QueueEntry(run.spec.runtime, QueueState.HOLDS, order_of(run))
-    return QueueEntry(run.spec.runtime, QueueState.WAITS, order_of(run)) if waits_in_queue(run) else None
+        return QueueState.HOLDS
+    if gave_slot_back(run):
+        return QueueState.GAVE_BACK
+    return QueueState.WAITS if waits_in_queue(run) else None
 
 
 def _key(order: Order) -> Key:

@@ -32,12 +32,19 @@ class Deadline:
 
 
 def deadlines(view: View) -> Iterator[Deadline]:
-    """The deadlines in force. `active` counts from startTime, also during backoff; the others need a pod."""
+    """The deadlines in force. `active` counts from startTime, also during backoff; `progress` needs a pod. `start`
+    counts from the pod's creation. Without a pod it counts from the attempt's start, and matters where its creation was
+    just refused: a run that waits for a slot may still be in time.
+    """
     spec, status = view.run.spec, view.run.status
     start = _start(view)
     if spec.active_deadline_seconds is not None and start:
         message = f"Not finished within spec.activeDeadlineSeconds ({spec.active_deadline_seconds})."
         yield _after(start, spec.active_deadline_seconds, ACTIVE, message)
+    began = status.attempt_start_time if view.trouble and not view.last_attempt else None
+    if view.pod is None and began and spec.start_deadline_seconds is not None:
+        message = f"No pod could be created within spec.startDeadlineSeconds ({spec.start_deadline_seconds})."
+        yield _after(parse_time(began), spec.start_deadline_seconds, START, message)
     if view.pod is None or view.pod.over or view.last_attempt or view.pause:
         return
     # Where a container has ended, the run is no longer Ready, but its start is over all the same.

@@ -6,31 +6,51 @@ together fewer than the limit. Runs wait in order of priority, then age. A run t
 queue: not when the limit is lowered, and not to a higher priority. A waiting run has `status.queue`: that is the only
 state, so that a restarted operator continues with the same queue.
 
+A namespace may have a share of the runtime (`limits.maxActiveRunsPerNamespace`). Of a namespace's waiting runs, those
+that its share has no room for are waited for by nobody else: its backlog holds up no other namespace.
+
+A run whose pod cannot be created (a quota, an admission rule, ...) gives its slot back after GIVES_BACK_AFTER:
+`status.queue.gaveBack`. Nobody waits for it. When a slot is free, at most every RETRY_AFTER, it takes one and tries
+again. It does so in the status first: the limit holds also if this process dies before it knows whether there is a pod.
+
 The gate. Kueue gates a pod by its label and lifts the gate when its queue has room. The wait is not the run's fault:
 the start deadline begins when the gate is lifted, and a gated pod that someone deletes does not count as an attempt.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
+from typing import Final
 
 from rl_operator.api.status_fields import SUSPENDED_PHASES, QueueStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
-from rl_operator.status.observed.observation import PodObservation, format_time
+from rl_operator.status.observed.observation import PodObservation, format_time, parse_time
 from rl_operator.status.text.phase_table import Situation
+from rl_operator.status.text.sentences import joined
 
 QUEUED = "Queued"
 EXACT_POSITIONS = 10
 """Beyond this, positions are rounded: one end in front must not rewrite the status of thousands."""
 
+GIVES_BACK_AFTER: Final = timedelta(seconds=60)
+RETRY_AFTER: Final = timedelta(seconds=30)
+
 Order = tuple[int, str, str, str]
 """Sorts a runtime's queue: negated priority, creation, name, namespace. Creation is known to the second."""
 
 
-def order_of(run: TrainingRun) -> Order:
+def order_of(run: TrainingRun, most_priority: int) -> Order:
+    """`most_priority`: the runtime's `limits.maxPriority`. More is refused, except of a run that started before."""
     metadata = run.metadata
-    return (-run.spec.priority, metadata.creation_timestamp or "", metadata.name, metadata.namespace)
+    return (
+        -min(run.spec.priority, most_priority),
+        metadata.creation_timestamp or "",
+        metadata.name,
+        metadata.namespace,
+    )
 
 
 def holds_slot(run: TrainingRun) -> bool:
@@ -44,6 +64,11 @@ def waits_in_queue(run: TrainingRun) -> bool:
     status = run.status
     wanted = not run.spec.suspend and run.metadata.deletion_timestamp is None
     return status.queue is not None and wanted and not status.finished
+
+
+def gave_slot_back(run: TrainingRun) -> bool:
+    """Whether it waits in the middle of an attempt, whose pod could not be created."""
+    return waits_in_queue(run) and run.status.queue is not None and run.status.queue.gave_back is not None
 
 
 def has_room(position: QueuePosition) -> bool:
@@ -60,12 +85,54 @@ def queued(run: TrainingRun, position: QueuePosition) -> Assessment:
     held = f"{position.active} of {position.limit} runs active"
     if position.limit == 0:
         held = "its limits.maxActiveRuns is 0: no run starts until an administrator raises it"
-    sentence = f"Queued: position {about}{shown_position(number)} at runtime {runtime!r} ({held})."
-    return Assessment(Situation.WAITING, QUEUED, sentence)
+    of = ""
+    if position.namespace is not None:
+        of = f" of namespace {position.namespace!r}"
+        held = f"{position.active} active of the {position.limit} that a namespace may have there"
+    sentence = f"Queued: position {about}{shown_position(number)}{of} at runtime {runtime!r} ({held})."
+    return Assessment(Situation.WAITING, QUEUED, sentence, queue=queue_place(position))
 
 
-def queue_place(position: QueuePosition) -> QueueStatus:
-    return QueueStatus(place=shown_position(position.before + 1), active=position.active, limit=position.limit)
+def queue_place(position: QueuePosition, gave_back: str | None = None) -> QueueStatus:
+    place, share_of = shown_position(position.before + 1), position.namespace
+    return QueueStatus(
+        place=place, active=position.active, limit=position.limit, namespace=share_of, gave_back=gave_back
+    )
+
+
+def next_try(run: TrainingRun) -> datetime | None:
+    """When to try again to create the pod of a run that gave its slot back; None: it did not."""
+    gave_back = run.status.queue.gave_back if gave_slot_back(run) and run.status.queue else None
+    return parse_time(gave_back) + RETRY_AFTER if gave_back else None
+
+
+def may_try_again(view: View) -> bool:
+    """Always, of a run that holds a slot."""
+    due = next_try(view.run)
+    return not must_wait(view) and (due is None or due <= view.now)
+
+
+def without_pod(view: View) -> Assessment | None:
+    """Of a run that has had no pod for so long that others get its slot; None: it has not."""
+    run, position, began = view.run, view.queue_position, view.run.status.attempt_start_time
+    if position is None:
+        return None
+    if gave_slot_back(run) and (before := run.status.queue):
+        place = queue_place(position, before.gave_back)
+        if must_wait(view):
+            queue = queued(run, position)
+            gave = f"It gave its slot back at {place.gave_back}: its pod could not be created"
+            return replace(queue, message=joined(queue.message, gave), queue=place)
+        found = run.status.condition("Reconciling")
+        return Assessment(
+            Situation.WAITING, found.reason if found else QUEUED, run.status.message or QUEUED, queue=place
+        )
+    if view.trouble is None or began is None or view.now < parse_time(began) + GIVES_BACK_AFTER:
+        return None
+    reason, said = view.trouble
+    now = format_time(view.now)
+    gave = f"The run gave its slot at runtime {run.spec.runtime!r} back at {now}: it starts when it can"
+    return Assessment(Situation.WAITING, reason, joined(gave, said), queue=queue_place(position, now))
 
 
 def shown_position(position: int) -> int:

@@ -7,7 +7,7 @@ from datetime import datetime
 from rl_contract.trainer_messages import Pause
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.status_fields import Attempt
+from rl_operator.api.status_fields import Attempt, QueueStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.attempt_fate import Ending
 from rl_operator.status.attempt.clock_gaps import NO_GAPS, ClockGaps
@@ -19,12 +19,13 @@ from rl_operator.status.text.phase_table import Situation
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
     """A run's position at a runtime that limits its active runs: how many of the others hold a slot, and how many wait
-    before it.
+    before it. `namespace`: all three are those of the run's namespace, which has a share of the runtime.
     """
 
     limit: int
     active: int
     before: int
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,12 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """The situation of a run. `ending` is set only in the moment when an attempt's end is observed."""
+    """The situation of a run. `ending` is set only in the moment when an attempt's end is observed, `queue` while the
+    run waits for a slot of its runtime.
+    """
 
     situation: Situation
     reason: str
     message: str
     ending: Ending | None = None
+    queue: QueueStatus | None = None

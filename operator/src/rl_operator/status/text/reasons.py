@@ -42,8 +42,9 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
     "Starting": Meaning((_WAITING,), "The run was accepted and is about to start.", "Nothing."),
     "Queued": Meaning(
         (_WAITING,),
-        "As many runs of the runtime as may are active: the run waits for its place.",
-        "Wait; spec.priority moves it in the line, and an administrator may raise limits.maxActiveRuns.",
+        "As many runs of the runtime as may are active, or of its namespace there: the run waits for its place.",
+        "Wait; an administrator may raise the runtime's limits.maxActiveRuns or maxActiveRunsPerNamespace, or its"
+        " maxPriority, up to which spec.priority moves the run in the line.",
     ),
     "Gated": _starts(
         "The pod has a scheduling gate: Kueue, or whatever set the gate, has not admitted it yet.",
@@ -93,8 +94,9 @@ _TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
     "CreationRefused": Meaning(
         (_WAITING, _STARTING),
         "The API server refused to create a child of the run (a quota, an admission rule, missing rights), or what it"
-        " is made from is gone.",
-        "Do what the message says. It is tried again every few seconds.",
+        " is made from is gone. At a runtime with limits.maxActiveRuns the run gives its slot back after a minute.",
+        "Do what the message says. It is tried again every few seconds, and without a slot every half minute while one"
+        " is free. spec.startDeadlineSeconds counts meanwhile.",
     ),
     "BackendSilent": _starts(
         "The trainer cannot reach its backend: its name does not resolve, the connection is refused or dropped, or TLS"

@@ -52,9 +52,9 @@ CASES = [
 ]
 
 
-def test_a_priority_is_offered_when_runs_queue() -> None:
+def test_a_priority_is_offered_where_runs_may_have_one() -> None:
     assert "#priority" not in template(SORT_DIGITS, TINY)
-    assert "#priority: 0" in template(SORT_DIGITS, make_runtime(limits={"maxActiveRuns": 3}))
+    assert "#priority: 0" in template(SORT_DIGITS, make_runtime(limits={"maxActiveRuns": 3, "maxPriority": 5}))
     assert "#ttlSecondsAfterFinished: 86400" in template(SORT_DIGITS, TINY)
 
 

@@ -11,15 +11,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.rl_operator.samples import make_run
 
+from rl_operator.api.runtime import Limits
 from rl_operator.api.status_fields import QueueStatus, RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.cluster.cache.run_indexes import RuntimeQueues, Unstarted
 from rl_operator.operator_errors import ConflictError, ForbiddenError, TargetUnreachableError
 from rl_operator.status.attempt.run_admission import has_room, order_of, queue_place
+from rl_operator.status.attempt.view import QueuePosition
 
 WAITING = RunStatus(phase="Pending", queue=QueueStatus(place=1, active=1, limit=1))
 ACTIVE = RunStatus(phase="Running", start_time="2026-05-01T12:00:00Z", attempt=1)
+GAVE_BACK = ACTIVE.with_changes(
+    phase="Pending", queue=QueueStatus(place=1, active=1, limit=1, gave_back="2026-05-01T12:01:00Z")
+)
 OVER = RunStatus(phase="Succeeded", start_time="2026-05-01T12:00:00Z", attempt=1)
 
 
@@ -36,11 +41,14 @@ def key(name: str) -> Key:
 class RecordedLine:
     """Slots with limits that a test changes, and with a record of who was told what."""
 
-    def __init__(self, limit: int | None = 1) -> None:
+    def __init__(self, limit: int | None = 1, share: int | None = None) -> None:
         self.limit = limit
+        self.share = share
         self.started: list[str] = []
         self.moved: list[str] = []
-        self.queues = RuntimeQueues(lambda _: self.limit)
+        self.queues = RuntimeQueues(
+            lambda _: Limits(max_active_runs=self.limit, max_active_runs_per_namespace=self.share, max_priority=9)
+        )
         self.queues.on_change(
             start=lambda key: self.started.append(key[1]), moved=lambda key: self.moved.append(key[1])
         )
@@ -174,6 +182,105 @@ def test_a_rejected_further_attempt_keeps_the_slot_of_its_run(slots: RecordedLin
     assert slots.heard() == []
 
 
+def test_no_run_waits_for_one_that_gave_its_slot_back(slots: RecordedLine) -> None:
+    slots.hold(run("active", ACTIVE), SECOND)
+    slots.heard()
+    slots.hold(run("active", GAVE_BACK))
+    assert slots.heard() == ["second"]
+    assert slots.position(SECOND) == (0, 0)
+    assert slots.position(run("active", GAVE_BACK)) == (0, 0), "it is older"
+    assert set(slots.waiting) == {"active", "second"}, "a runtime that changes wakes both"
+    assert list(slots.queues.counts()) == [("tiny", 0, 2, 1)]
+
+
+def test_a_free_slot_is_offered_to_those_that_gave_theirs_back_first(slots: RecordedLine) -> None:
+    slots.hold(run("active", ACTIVE), run("later", created=9), run("gave-back", GAVE_BACK))
+    slots.heard()
+    slots.queues.changed(key("active"), None)
+    assert slots.heard() == ["gave-back", "later"]
+
+
+def test_two_runs_whose_pods_cannot_be_created_do_not_wake_each_other(slots: RecordedLine) -> None:
+    """Each would take the slot, be refused, and hand it on, without end."""
+    slots.hold(run("one", GAVE_BACK), run("two", GAVE_BACK))
+    slots.heard()
+    with slots.queues.claimed(run("one", GAVE_BACK)):
+        slots.hold(run("one", ACTIVE))
+        assert slots.position(run("two", GAVE_BACK)) == (1, 0)
+    slots.hold(run("one", GAVE_BACK))
+    assert slots.heard() == []
+
+
+@pytest.mark.parametrize("error", [ConflictError, ForbiddenError])
+def test_a_slot_that_could_not_be_taken_again_is_free(slots: RecordedLine, error: type[Exception]) -> None:
+    slots.hold(run("gave-back", GAVE_BACK), SECOND)
+    slots.heard()
+    with pytest.raises(error), slots.queues.claimed(run("gave-back", GAVE_BACK)):
+        raise error
+    assert slots.position(SECOND) == (0, 0)
+    assert slots.heard()[-1] == "second"
+    assert set(slots.waiting) == {"gave-back", "second"}
+
+
+def of(namespace: str, name: str, status: RunStatus = WAITING, created: int = 0) -> TrainingRun:
+    made = run(name, status, created)
+    return made.with_changes(metadata=made.metadata.with_changes(namespace=namespace))
+
+
+def test_the_backlog_of_one_namespace_holds_up_no_other() -> None:
+    slots = RecordedLine(limit=3, share=1)
+    slots.hold(of("a", "a0", ACTIVE), *(of("a", f"a{n}", created=n) for n in range(1, 9)))
+    slots.heard()
+    theirs = of("b", "b1", created=50)
+    slots.hold(theirs)
+    assert slots.heard() == ["b1"]
+    assert slots.position(theirs) == (1, 0)
+    found = slots.queues.queue_position(of("a", "a2", created=2))
+    assert found == QueuePosition(limit=1, active=1, before=1, namespace="a")
+    slots.hold(of("b", "b1", ACTIVE, created=50))
+    assert slots.heard() == []
+    slots.queues.changed(("a", "a0"), None)
+    assert slots.heard() == ["a1"]
+    assert slots.queues.queue_position(of("a", "a1", created=1)) == QueuePosition(limit=3, active=1, before=0)
+
+
+def test_those_behind_a_share_count_what_it_has_room_for() -> None:
+    slots = RecordedLine(limit=0, share=2)
+    slots.hold(*(of("a", f"a{n}", created=n) for n in range(9)), of("b", "b1", created=20), of("c", "c1", created=30))
+    assert slots.position(of("b", "b1", created=20)) == (0, 2)
+    assert slots.position(of("c", "c1", created=30)) == (0, 3)
+
+
+def test_a_share_holds_without_a_limit_of_the_runtime() -> None:
+    slots = RecordedLine(limit=None, share=1)
+    slots.hold(of("a", "a0", ACTIVE), of("a", "a1", created=1), of("b", "b0"))
+    assert slots.queues.queue_position(of("a", "a1", created=1)) == QueuePosition(1, 1, 0, "a")
+    assert "b0" in slots.heard()
+    assert has_room(slots.queues.queue_position(of("b", "b0")))
+
+
+def test_with_shares_everyone_whose_position_changes_is_told() -> None:
+    slots = RecordedLine(limit=0, share=2)
+    slots.hold(*(of(name, f"{name}{n}", created=n) for name in "abc" for n in range(5)), of("a", "active", ACTIVE))
+    everyone = [of(name, f"{name}{n}", created=n) for name in "abc" for n in range(5)]
+
+    def positions() -> dict[str, QueuePosition | None]:
+        return {each.metadata.name: slots.queues.queue_position(each) for each in everyone}
+
+    for ended in (of("a", "active"), of("b", "b0"), of("c", "c1")):
+        before = positions()
+        slots.moved.clear()
+        slots.queues.changed(ended.key, None)
+        after = positions()
+        changed = {name for name in before if before[name] != after[name]} - {ended.metadata.name}
+        assert {name for name in changed if _place(before[name]) != _place(after[name])} <= set(slots.moved)
+
+
+def _place(position: QueuePosition | None) -> tuple[str | None, int]:
+    assert position is not None
+    return position.namespace, position.before
+
+
 def test_a_lost_start_frees_the_slot_and_wakes_the_head(slots: RecordedLine) -> None:
     slots.hold(FIRST, SECOND)
     slots.heard()
@@ -233,7 +340,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.limit = 2
         self.runs: dict[Key, TrainingRun] = {}
         self.starting: dict[Key, ExitStack] = {}
-        self.queues = RuntimeQueues(lambda _: self.limit)
+        self.queues = RuntimeQueues(lambda _: Limits(max_active_runs=self.limit, max_priority=9))
         self.queues.on_change(start=self.told.add, moved=lambda _: None)
         self.most = self.limit
 
@@ -341,7 +448,7 @@ class AnyOrder(RuleBasedStateMachine):
         waiting = [
             r for r in self.runs.values() if r.status.queue and not r.spec.suspend and r.key not in self.starting
         ]
-        head = min(waiting, key=order_of, default=None)
+        head = min(waiting, key=lambda run: order_of(run, 9), default=None)
         line = self.queues.queue_position(head) if head else None
         if head and line and has_room(line):
             assert head.key in self.told

@@ -77,6 +77,10 @@ def between(reason: str) -> dict[str, Any]:
     return {**STARTED, "phase": "Pending", "attempts": [record], "failure": {"reason": reason}}
 
 
+REFUSED = ("CreationRefused", "Not created, and tried again: exceeded quota.")
+BEGUN = {**STARTED, "attemptStartTime": CREATED}
+
+
 LATE: dict[str, tuple[View, str, str]] = {
     "start": (make_view(STARTED, pod=STARTING, spec=START, trainer=BEGUN), "StartDeadlineExceeded", "environment"),
     "start: its trainer is not heard": (
@@ -267,6 +271,23 @@ def test_a_run_in_backoff_past_the_active_deadline_has_failed() -> None:
     status = derive(view, assessment)
     assert [attempt.attempt for attempt in status.attempts] == [1], "no attempt is recorded twice"
     assert "attempt 1 ended (TrainerFailed)" in status.failure.message
+
+
+def test_a_run_whose_pod_cannot_be_created_is_late_from_its_attempts_start() -> None:
+    late = assess(make_view(BEGUN, trouble=REFUSED, spec=START))
+    assert (late.situation, late.reason) == (Situation.FAILED, "StartDeadlineExceeded")
+    assert "No pod could be created within spec.startDeadlineSeconds (300)." in late.message
+    assert "exceeded quota" in late.message
+    again = {**BEGUN, "startTime": "2026-05-01T09:00:00Z", "attempt": 2, "attemptStartTime": ENDED}
+    in_time = make_view(again, trouble=REFUSED, spec=START)
+    assert assess(in_time).reason == "CreationRefused", "an attempt has a start of its own"
+    assert requeue_after(in_time, assess(in_time)) == pytest.approx(270)
+
+
+def test_it_is_not_late_before_its_creation_is_refused_once_more() -> None:
+    """It may have waited for a slot, and its quota may have room by now."""
+    view = make_view(BEGUN, spec=START)
+    assert (decide(view), assess(view).reason) == (Action.CREATE, "PodStarting")
 
 
 def test_a_queued_run_past_the_active_deadline_has_failed_and_names_the_queue() -> None:

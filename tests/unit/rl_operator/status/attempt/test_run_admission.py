@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import (
     CREATED,
+    ENDED,
     NOW,
     STARTED,
     make_pod,
@@ -11,11 +12,13 @@ from tests.unit.rl_operator.status.builders import (
     make_view,
     status_of,
     waiting,
+    working_pod,
 )
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.run_admission import (
+    gave_slot_back,
     holds_slot,
     order_of,
     positions_with_news,
@@ -26,7 +29,7 @@ from rl_operator.status.attempt.run_admission import (
 from rl_operator.status.attempt.view import QueuePosition, View
 from rl_operator.status.derived_status import derive
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.phase_and_action import Action, assess, decide
+from rl_operator.status.phase_and_action import Action, assess, decide, requeue_after
 
 FULL = QueuePosition(limit=2, active=2, before=0)
 QUEUED = {"phase": "Pending", "queue": {"place": 1, "active": 2, "limit": 2}}
@@ -122,7 +125,94 @@ def test_runs_queue_by_priority_then_age_then_name() -> None:
         run("z", "2026-01-01T00:00:00Z"),
     ]
     queue_position += [run("late", "2026-01-02T00:00:00Z", 5), run("low", "2025-01-01T00:00:00Z", -1)]
-    assert [each.metadata.name for each in sorted(queue_position, key=order_of)] == ["late", "z", "a", "b", "low"]
+    assert [each.metadata.name for each in sorted(queue_position, key=lambda run: order_of(run, 5))] == [
+        "late",
+        "z",
+        "a",
+        "b",
+        "low",
+    ]
+
+
+def test_a_priority_above_the_runtimes_counts_as_the_highest_that_it_allows() -> None:
+    """A run that started is checked no more, and may be stopped and resumed."""
+    assert order_of(make_run(priority=1000), 2) == order_of(make_run(priority=2), 2)
+
+
+ASKED_TO_STOP = {"suspend": True}
+BEGUN = {**STARTED, "attemptStartTime": CREATED}
+GAVE_BACK = {
+    **BEGUN,
+    "phase": "Pending",
+    "message": "The run gave its slot back.",
+    "queue": {"place": 1, "active": 0, "limit": 1, "gaveBack": ENDED},
+}
+REFUSED = ("CreationRefused", "Not created, and tried again: exceeded quota.")
+ALONE, TAKEN = QueuePosition(limit=1, active=0, before=0), QueuePosition(limit=1, active=1, before=0)
+
+
+def test_a_run_without_a_pod_gives_its_slot_back_and_says_so() -> None:
+    view = make_view(BEGUN, trouble=REFUSED, queue_position=ALONE)
+    status = status_of(view)
+    assert (status.phase, status.queue and status.queue.place) == ("Pending", 1)
+    assert status.message == (
+        "The run gave its slot at runtime 'tiny' back at 2026-05-01T12:00:00Z: it starts when it can. "
+        "Not created, and tried again: exceeded quota."
+    )
+    [reconciling] = [c for c in status.conditions if c.type == "Reconciling"]
+    assert reconciling.reason == "CreationRefused"
+    run = view.run.with_changes(status=status)
+    assert (holds_slot(run), waits_in_queue(run), gave_slot_back(run)) == (False, True, True)
+
+
+KEPT: dict[str, View] = {
+    "it was refused a moment ago": make_view(
+        {**BEGUN, "attemptStartTime": format_time(NOW - timedelta(seconds=59))}, trouble=REFUSED, queue_position=ALONE
+    ),
+    "its runtime has no limit": make_view(BEGUN, trouble=REFUSED),
+    "it has a pod": make_view(BEGUN, trouble=REFUSED, queue_position=ALONE, pod=working_pod()),
+    "nothing refuses it": make_view(BEGUN, queue_position=ALONE),
+}
+
+
+@pytest.mark.parametrize("view", KEPT.values(), ids=KEPT)
+def test_a_slot_is_kept(view: View) -> None:
+    assert status_of(view).queue is None
+
+
+def test_a_run_that_gave_its_slot_back_waits_for_one_and_tries_again() -> None:
+    waits = make_view(GAVE_BACK, queue_position=TAKEN, spec={"startDeadlineSeconds": 60})
+    assert (decide(waits), assess(waits).reason) == (Action.REST, "Queued"), "nor is it late meanwhile"
+    assert status_of(waits).queue == make_run(GAVE_BACK).status.queue.with_changes(active=1)
+    assert assess(waits).message == (
+        "Queued: position 1 at runtime 'tiny' (1 of 1 runs active). It gave its slot back at 2026-05-01T11:59:30Z: "
+        "its pod could not be created."
+    )
+    assert decide(make_view(GAVE_BACK, queue_position=ALONE)) is Action.CREATE
+    assert decide(make_view(GAVE_BACK)) is Action.CREATE, "its runtime has no limit anymore"
+    assert assess(make_view(GAVE_BACK, queue_position=ALONE, spec=ASKED_TO_STOP)).reason == "Stopped"
+    started = status_of(make_view(GAVE_BACK, queue_position=ALONE, pod=working_pod()))
+    assert started.queue is None
+
+
+def test_it_tries_again_after_a_while_only() -> None:
+    """Each try takes the slot, in the status: its own write would otherwise be the reason for the next one."""
+    recent = {**GAVE_BACK, "queue": {**GAVE_BACK["queue"], "gaveBack": format_time(NOW - timedelta(seconds=20))}}
+    view = make_view(recent, queue_position=ALONE)
+    assert (decide(view), requeue_after(view, assess(view))) == (Action.REST, pytest.approx(10))
+    status = status_of(view)
+    assert (status.message, status.queue) == (view.run.status.message, view.run.status.queue), "nothing has changed"
+
+
+def test_the_share_of_a_namespace_is_named() -> None:
+    position = QueuePosition(limit=2, active=2, before=3, namespace="team-a")
+    assessment = queued(make_run(), position)
+    assert assessment.message == (
+        "Queued: position 4 of namespace 'team-a' at runtime 'tiny' "
+        "(2 active of the 2 that a namespace may have there)."
+    )
+    status = status_of(make_view(queue_position=position))
+    assert status.queue.to_wire() == {"place": 4, "active": 2, "limit": 2, "namespace": "team-a"}
 
 
 SCHEDULING = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated"}
@@ -185,7 +275,6 @@ def test_a_pod_deleted_after_admission_is_a_lost_attempt() -> None:
 
 
 ROOM = QueuePosition(limit=2, active=1, before=0)
-ASKED_TO_STOP = {"suspend": True}
 LATE = {"reason": "ActiveDeadlineExceeded", "message": "Late."}
 DECISIONS: dict[str, tuple[View, str]] = {
     "a free slot": (make_view(queue_position=ROOM), "START Starting"),
