@@ -78,7 +78,7 @@ def between(reason: str) -> dict[str, Any]:
 
 
 REFUSED = ("CreationRefused", "Not created, and tried again: exceeded quota.")
-BEGUN = {**STARTED, "attemptStartTime": CREATED}
+PODLESS = {**STARTED, "attemptStartTime": CREATED}
 
 
 LATE: dict[str, tuple[View, str, str]] = {
@@ -274,11 +274,11 @@ def test_a_run_in_backoff_past_the_active_deadline_has_failed() -> None:
 
 
 def test_a_run_whose_pod_cannot_be_created_is_late_from_its_attempts_start() -> None:
-    late = assess(make_view(BEGUN, trouble=REFUSED, spec=START))
+    late = assess(make_view(PODLESS, trouble=REFUSED, spec=START))
     assert (late.situation, late.reason) == (Situation.FAILED, "StartDeadlineExceeded")
     assert "No pod could be created within spec.startDeadlineSeconds (300)." in late.message
     assert "exceeded quota" in late.message
-    again = {**BEGUN, "startTime": "2026-05-01T09:00:00Z", "attempt": 2, "attemptStartTime": ENDED}
+    again = {**PODLESS, "startTime": "2026-05-01T09:00:00Z", "attempt": 2, "attemptStartTime": ENDED}
     in_time = make_view(again, trouble=REFUSED, spec=START)
     assert assess(in_time).reason == "CreationRefused", "an attempt has a start of its own"
     assert requeue_after(in_time, assess(in_time)) == pytest.approx(270)
@@ -286,7 +286,7 @@ def test_a_run_whose_pod_cannot_be_created_is_late_from_its_attempts_start() -> 
 
 def test_it_is_not_late_before_its_creation_is_refused_once_more() -> None:
     """It may have waited for a slot, and its quota may have room by now."""
-    view = make_view(BEGUN, spec=START)
+    view = make_view(PODLESS, spec=START)
     assert (decide(view), assess(view).reason) == (Action.CREATE, "PodStarting")
 
 
