@@ -203,14 +203,14 @@ def test_several_fields_of_all_sections(context: CallContext, call: Call) -> Non
     run_id = drafted(context)
     values = {
         "group_size": 4, "trainer.loss": "ppo", "wandb_project": "p", "wandb.tags": ["a"], "spec.backoffLimit": 0,
-        "priority": 5, "start_from": {"checkpoint": "tinker://m/weights/10"},
+        "priority": -5, "start_from": {"checkpoint": "tinker://m/weights/10"},
         "sandbox": {"size": 2, "timeout_seconds": 60},
     }  # fmt: skip
     assert call("rl_edit_config", values=values).code is None
     spec = spec_of(context, run_id)
     assert (spec["config"], spec["trainer"]) == ({"group_size": 4}, {"loss": "ppo"})
     assert spec["wandb"] == {"project": "p", "tags": ["a"]}
-    assert (spec["backoffLimit"], spec["priority"]) == (0, 5)
+    assert (spec["backoffLimit"], spec["priority"]) == (0, -5)
     assert spec["startFrom"]["checkpoint"] == "tinker://m/weights/10"
     assert (spec["sandbox"]["size"], spec["sandbox"]["timeoutSeconds"]) == (2, 60)
     unset = dict.fromkeys(values)
@@ -329,14 +329,14 @@ def test_the_settings_of_a_started_run_are_frozen(context: CallContext, call: Ca
         refused = call("rl_edit_config", field=field, value=None)
         assert refused.answer["refusals"][0]["code"] == "FrozenField"
     assert "rl_select_environment" in refused.answer["error"]
-    assert call("rl_edit_config", field="priority", value=7).answer["state"] == "running"
-    assert spec_of(context, run_id)["priority"] == 7
+    assert call("rl_edit_config", field="priority", value=-7).answer["state"] == "running"
+    assert spec_of(context, run_id)["priority"] == -7
 
 
 def test_a_finished_run_explains_how_to_train_on(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     write_status(context, run_id, phase="Succeeded", startTime="2026-05-01T12:00:00Z", observedGeneration=1)
-    refused = call("rl_edit_config", field="priority", value=7)
+    refused = call("rl_edit_config", field="priority", value=-7)
     assert f'{{"run": "{run_id}"}}' in refused.answer["error"]
     assert call("rl_edit_config", field="ttl_seconds_after_finished", value=60).code is None
 
@@ -379,15 +379,15 @@ def contested(folder: Path, *others: dict[str, Any]) -> CallContext:
 
 
 def test_an_edit_is_checked_together_with_concurrent_changes(tmp_path: Path) -> None:
-    context = contested(tmp_path, {"config": {"batch_size": 16}}, {"priority": 5})
+    context = contested(tmp_path, {"config": {"batch_size": 16}}, {"priority": -5})
     refused = call_at(context, "rl_edit_config", field="group_size", value=32)
     assert (refused.code, refused.answer["refusals"][0]["code"]) == ("refused", "Inconsistent")
     [run] = context.target.runs("default", "")
-    assert (run["spec"]["config"], run["spec"]["priority"]) == ({"batch_size": 16}, 5)
+    assert (run["spec"]["config"], run["spec"]["priority"]) == ({"batch_size": 16}, -5)
 
 
 def test_an_edit_that_always_loses_the_race_may_be_retried(tmp_path: Path) -> None:
-    context = contested(tmp_path, *({"priority": number} for number in range(99)))
+    context = contested(tmp_path, *({"priority": -number} for number in range(99)))
     refused = call_at(context, "rl_edit_config", field="group_size", value=8)
     assert (refused.code, refused.answer["retryable"]) == ("conflict", True)
 
