@@ -52,7 +52,8 @@ def test_one_write_before_the_pod_and_the_mark_before_the_next(runs: RunsNamespa
     assert found["metadata"]["annotations"][MARK] == f"sorting.{run['metadata']['uid']}"
     first, status = ("update", "rltrainingruns/status"), ("patch", "rltrainingruns/status")
     order = [(w.verb, w.resource) for w in runs.writes()]
-    assert order[:5] == [first, ("create", "configmaps"), ("create", "pods"), ("patch", "rltrainingruns"), status]
+    created = [("create", kind) for kind in ("configmaps", "networkpolicies", "pods")]
+    assert order[:6] == [first, *created, ("patch", "rltrainingruns"), status]
 
 
 @pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])
