@@ -84,6 +84,9 @@ SANDBOX_CONTAINER: Final = "sandbox"
 OPENENV_CONTAINER: Final = "openenv"
 """Beside an environment in its own pod: the OpenEnv server that it plays against, which is not ours."""
 
+OUR_CONTAINERS: Final = frozenset({*CONTAINERS, SANDBOX_CONTAINER, OPENENV_CONTAINER})
+"""Whoever admits pods may put others into them, like a proxy."""
+
 OPENENV_ENVIRONMENT: Final = "openenv"
 """The environment of our image that plays against an OpenEnv server."""
 

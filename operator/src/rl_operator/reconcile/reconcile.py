@@ -261,7 +261,13 @@ async def _report(view: View, assessment: Assessment, client: RunClient, pace: R
 async def _mark(view: View, assessment: Assessment, client: RunClient) -> TrainingRun:
     """The run, marked before its status first says what became of its pod: until then there is nothing to repeat."""
     began = view.pod is not None or assessment.ending is not None
-    return await client.mark_started(view.run) if began and is_unmarked(view.run) else view.run
+    if not began or not is_unmarked(view.run):
+        return view.run
+    try:
+        return await client.mark_started(view.run)
+    except InvalidError as error:  # its annotations are full: that must not keep its status from being written
+        log.warning("run %s/%s cannot be marked as started: %s", *view.run.key, error)
+        return view.run
 
 
 def _tell(view: View, status: RunStatus, assessment: Assessment, client: RunClient) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from rl_contract.processes import TRAINER_PORT
 from rl_contract.trainer_messages import PAUSES
-from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.names import API_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.refusal import and_more
 from rl_operator.status.attempt.attempt_outcome import (
     after_attempt,
@@ -223,7 +223,7 @@ def _overdue_sentence(view: View, pod: PodObservation) -> str:
 def _working(view: View) -> bool:
     """Api and trainer are ready, and at least one environment, wherever it runs."""
     containers = view.pod.containers if view.pod else ()
-    core = [c.state for c in containers if c.name != ENVIRONMENT_CONTAINER]
+    core = [c.state for c in containers if c.name in (API_CONTAINER, TRAINER_CONTAINER)]
     return bool(core) and all(state == "Ready" for state in core) and any_ready(view)
 
 

@@ -15,6 +15,7 @@ from rl_operator.api.names import (
     BUDGET_REACHED,
     ENVIRONMENT_CONTAINER,
     OPENENV_CONTAINER,
+    OUR_CONTAINERS,
     TRAINER_CONTAINER,
 )
 from rl_operator.status.observed.observation import (
@@ -170,7 +171,7 @@ def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
         said = meant(trainer.message) if pod.result is None else ""  # else it is the result, not a sentence
         ending = _failure_of(trainer, clean(error.message) if error else said)
         return replace(ending, reason="BillingRefused") if error and error.error_class == "billing" else ending
-    failed = next((c for c in pod.containers if c.exit_code), None)
+    failed = next((c for c in pod.containers if c.exit_code and c.name in OUR_CONTAINERS), None)
     if failed:
         return _failure_of(failed, meant(failed.message))
     if trainer is None or trainer.exit_code is None:

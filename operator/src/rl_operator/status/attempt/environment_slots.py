@@ -84,7 +84,7 @@ def observed(view: View) -> EnvironmentPods | None:
 def plan_environments(view: View) -> Plan:
     """Before and while the trainer saves, the pods are left alone; once the attempt is over, none keeps running."""
     if view.run.status.environments is None or is_over(view):
-        return Plan(delete=tuple(p for p in view.environments if not p.over and not p.deleting))
+        return Plan(delete=tuple(p for p in view.environments if (not p.over or p.left_to_others) and not p.deleting))
     if not view.training:
         return Plan()
     missing = tuple(_missing(view))

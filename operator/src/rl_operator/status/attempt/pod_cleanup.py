@@ -74,4 +74,4 @@ def late_pods(pods: Iterable[PodObservation], status: RunStatus) -> tuple[PodObs
     """
     ended = max((attempt.attempt for attempt in status.attempts), default=0)
     own = (pod for pod in pods if pod.component == TRAINING_COMPONENT and pod.attempt <= ended)
-    return tuple(pod for pod in own if not pod.over and not pod.deleting)
+    return tuple(pod for pod in own if (not pod.over or pod.left_to_others) and not pod.deleting)

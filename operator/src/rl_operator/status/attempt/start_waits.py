@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rl_contract.processes import TRAINER_PORT
-from rl_operator.api.names import API_CONTAINER, OPENENV_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.names import ENVIRONMENT_CONTAINER, OPENENV_CONTAINER, OUR_CONTAINERS, TRAINER_CONTAINER
 from rl_operator.status.attempt.attempt_fate import is_unanswered, server_advice
 from rl_operator.status.attempt.environment_slots import replacement_sentence
 from rl_operator.status.attempt.run_admission import gated_detail
@@ -99,7 +99,9 @@ def _what_of(pod: PodObservation) -> str:
 
 def ended_sentence(pod: PodObservation) -> str:
     """For a pod that is not over though a container has ended that is not started again; empty if none has."""
-    ended = [c for c in pod.containers if c.state == "Terminated" and c.name != API_CONTAINER]
+    ended = [
+        c for c in pod.containers if c.state == "Terminated" and c.name in (TRAINER_CONTAINER, ENVIRONMENT_CONTAINER)
+    ]
     if failed := next((c for c in ended if c.exit_code), None):
         how = f"{failed.reason}, exit code {failed.exit_code}"
         return f"Container {failed.name} has failed ({how}): waiting for the pod's other containers to end."
@@ -155,7 +157,8 @@ def _trouble_sentence(container: ContainerObservation, pod: PodObservation) -> s
     if container.ended_before:  # also while it runs again, and may fail again
         return f"Container {container.name} of pod {pod.name} keeps ending: {clean(container.ended_before)}"
     said = clean(container.message) or _describe(pod)
-    return f"Container {container.name} of pod {pod.name} cannot start ({container.reason}): {said}"
+    whose = "" if container.name in OUR_CONTAINERS else ", which is not one of the run's own,"
+    return f"Container {container.name} of pod {pod.name}{whose} cannot start ({container.reason}): {said}"
 
 
 def missing_claim(pod: PodObservation) -> str | None:

@@ -23,10 +23,13 @@ from rl_operator.api.kubernetes_objects import (
     WaitingState,
 )
 from rl_operator.api.names import (
+    API_CONTAINER,
     ATTEMPT_LABEL,
     COMPONENT_LABEL,
     CONTAINERS,
     INCARNATION_LABEL,
+    OPENENV_CONTAINER,
+    OUR_CONTAINERS,
     POD_FINALIZER,
     QUEUE_NAME_LABEL,
     SLOT_LABEL,
@@ -213,8 +216,20 @@ class PodObservation:
         return self.delete_by is not None
 
     @property
+    def left_to_others(self) -> bool:
+        """All of our containers have ended, and one that others put into the pod has not, and may never."""
+        ours = [c for c in self.containers if c.name in OUR_CONTAINERS - {API_CONTAINER, OPENENV_CONTAINER}]
+        others = any(c.name not in OUR_CONTAINERS and c.state != "Terminated" for c in self.containers)
+        return others and bool(ours) and all(c.state == "Terminated" for c in ours)
+
+    @property
     def over(self) -> bool:
-        return self.phase in ("Succeeded", "Failed") or self.lost or (self.deleting and self.node is None)
+        return (
+            self.left_to_others
+            or self.phase in ("Succeeded", "Failed")
+            or self.lost
+            or (self.deleting and self.node is None)
+        )
 
 
 def observe_pod(pod: PodObject) -> PodObservation:
