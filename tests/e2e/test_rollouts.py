@@ -77,7 +77,7 @@ ASK = """
 import concurrent.futures, json, sys, urllib.error, urllib.request
 def ask(url):
     try:
-        return urllib.request.urlopen(url, timeout=5).status
+        return urllib.request.urlopen(url, timeout=15).status
     except urllib.error.HTTPError as error:
         return error.code
     except OSError:
