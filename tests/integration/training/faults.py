@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -23,8 +24,9 @@ UPSTREAM_HEADERS = re.compile(rb"\r\n(connection|host):[^\r]*", re.IGNORECASE)
 class Fault:
     """What happens to requests `METHOD /path` that match `request` (a regular expression, from their beginning).
 
-    The first `skip` of them pass, the next `times` are hit (None: all). `status` is the one of `answer`; `seconds` is
-    how long `delay` holds a request before it goes through.
+    The first `skip` of them pass, the next `times` are hit (None: all), or those of the `lasting` seconds from the
+    first hit on. `status` and `content` are those of `answer`, and `headers` more lines of its head; `seconds` is how
+    long `delay` holds a request before it goes through. With `having`, the request's head has that, too.
     """
 
     kind: Kind
@@ -35,15 +37,33 @@ class Fault:
     seconds: float = 0.0
     seen: int = 0
     hits: int = 0
+    content: dict[str, object] | None = None
+    headers: str = ""
+    having: str = ""
+    lasting: float | None = None
+    begun: float | None = None
 
-    def takes(self, request: str) -> bool:
-        if not re.match(self.request, request):
+    def takes(self, request: str, head: str = "") -> bool:
+        if not re.match(self.request, request) or self.having.lower() not in head.lower():
             return False
         self.seen += 1
-        if self.seen <= self.skip or (self.times is not None and self.hits >= self.times):
+        if self.seen <= self.skip or self._over:
             return False
+        self.begun = self.begun or time.monotonic()
         self.hits += 1
         return True
+
+    @property
+    def _over(self) -> bool:
+        if self.lasting is not None:
+            return self.begun is not None and time.monotonic() - self.begun > self.lasting
+        return self.times is not None and self.hits >= self.times
+
+    @property
+    def answer(self) -> bytes:
+        body = json.dumps(self.content or {"detail": f"an injected answer: {self.status}"}).encode()
+        head = f"HTTP/1.1 {self.status} Injected\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        return head.encode() + self.headers.encode() + b"Connection: close\r\n\r\n" + body
 
 
 @dataclass
@@ -95,7 +115,7 @@ class FaultProxy:
         method, target, _ = head.split(b" ", 2)
         request = f"{method.decode()} {urlsplit(target.decode()).path}"
         self.seen[request] += 1
-        fault = next((fault for fault in self.faults if fault.takes(request)), None)
+        fault = next((fault for fault in self.faults if fault.takes(request, head.decode(errors="replace"))), None)
         kind = fault.kind if fault else None
         if fault and kind == "delay":
             await asyncio.sleep(fault.seconds)
@@ -103,7 +123,7 @@ class FaultProxy:
             writer.transport.abort()
             return
         if fault and kind == "answer":
-            answer = _answer(fault.status)
+            answer = fault.answer
         else:
             answer = await _while_open(reader, asyncio.ensure_future(self._forward(head, body)))
         if kind == "drop_after":
@@ -150,9 +170,3 @@ async def _while_open(client: asyncio.StreamReader, forwarding: "asyncio.Future[
         forwarding.cancel()
         hung_up.cancel()
         await asyncio.gather(forwarding, hung_up, return_exceptions=True)
-
-
-def _answer(status: int) -> bytes:
-    body = json.dumps({"detail": f"an injected answer: {status}"}).encode()
-    head = f"HTTP/1.1 {status} Injected\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return head.encode() + b"Connection: close\r\n\r\n" + body

@@ -64,6 +64,43 @@ REBUILT = (
         rebuilds=2,
     ),
 )
+PAUSED = {"type": "try_again", "queue_state": "paused_capacity", "queue_state_reason": "short on capacity"}
+ADAPTERS = {"detail": "Maximum number of LoRA adapters (6) reached"}
+SECONDS = 9.0
+"""Three deadlines."""
+
+
+def result_of(what: str, **options: Any) -> Fault:
+    asked = f"x-tinker-request-type: {what}"
+    return on("retrieve_future", "answer", status=408, content=PAUSED, lasting=SECONDS, having=asked, **options)
+
+
+def turned_away(path: str, status: int, content: dict[str, Any], **options: Any) -> Fault:
+    return on(path, "answer", status=status, content=content, lasting=SECONDS, **options)
+
+
+WAITED_OUT = (
+    Case("training pauses", (result_of("ForwardBackward", skip=2),), deadline=3),
+    Case("sampling pauses", (result_of("Sample", skip=20),), deadline=3),
+    Case("the optimizer pauses", (result_of("OptimStep", skip=2),), deadline=3),
+    Case("saving pauses", (result_of("SaveWeights", skip=1),), deadline=3),
+    Case("a limit of the rate", (turned_away("asample", 429, ADAPTERS, skip=9),), deadline=3),
+    Case(
+        "a limit of the rate that asks for patience",
+        (turned_away("forward_backward", 429, {"detail": "slow down"}, skip=2, headers="Retry-After: 1\r\n"),),
+        deadline=3,
+    ),
+    Case("no room for a sampler", (turned_away("save_weights_for_sampler", 503, ADAPTERS, skip=2),), deadline=3),
+    Case(
+        "lost, and paused while it is opened again",
+        (
+            on("forward_backward", "answer", status=422, skip=3),
+            turned_away("load_weights", 400, ADAPTERS),
+        ),
+        rebuilds=1,
+        deadline=3,
+    ),
+)
 FAILED = (
     Case(
         "refused forever",
@@ -79,6 +116,12 @@ FAILED = (
         "a key that is revoked",
         (on("forward_backward", "answer", status=401, skip=1, times=None),),
         error=(3, "credentials", "does not accept TINKER_API_KEY"),
+    ),
+    Case(
+        "errors instead of answers",
+        (on("retrieve_future", "answer", status=500, skip=9, times=None),),
+        deadline=3,
+        error=(4, "backend", "it answers HTTP 500: an injected answer: 500"),
     ),
     Case(
         "no answer",
@@ -120,6 +163,14 @@ async def test_errors_the_sdk_retries_only_cost_time(half, scripted_environment,
     assert half.result["samplerPath"]
     assert "the backend was lost" not in trainer.log
     assert RETRIED.log in trainer.log
+
+
+@named(WAITED_OUT, merge=2)
+async def test_a_backend_that_has_no_room_is_waited_for(half, scripted_environment, tinker_service, case) -> None:
+    trainer = await run_with(half, scripted_environment, tinker_service, case)
+    assert half.has_succeeded(STEPS), half.result
+    assert trainer.log.count("the backend was lost after step") == case.rebuilds, trainer.log
+    assert half.result["attempt"] == 1
 
 
 @named(REBUILT, merge=1)

@@ -2,7 +2,6 @@
 as it would ask any server, every token that it samples for a rollout is trained with that rollout's reward.
 """
 
-import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -21,6 +20,7 @@ from tinker_atropos.chat.tool_formats.format_table import TOOL_FORMATS
 from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment, together
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Outcome, Rollout
 from tinker_atropos.environments.rollout.sampled_work import as_rollout
+from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession, SessionServer
 
 __all__ = ["SessionConfig", "SessionEnvironment"]
@@ -133,7 +133,7 @@ class SessionEnvironment(SampledEnvironment[Item], ABC):
     async def _played(self, item: Item, split: str) -> Outcome:
         session = await self.begin_session(split)
         try:
-            async with asyncio.timeout(self.config.rollout_seconds):
+            async with WORKING_TIME.limited(self.config.rollout_seconds):
                 rewards = await self.play(item, session)
             return self._outcome(session, rewards, split)
         except Exception as error:  # noqa: BLE001 -- the author's code: it costs this rollout, and is counted

@@ -42,6 +42,7 @@ from tinker_atropos.trainer.stop_schedule import (
     StopSchedule,
 )
 from tinker_atropos.trainer.trainer_state import TrainerState
+from tinker_atropos.trainer.trajectories.api_client import Peer
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
 
 logger = logging.getLogger(__name__)
@@ -76,13 +77,23 @@ class AttemptEnd:
         await unless_stopped(self.reports.done(), self.stop)
         logger.info("training is done; the environment evaluates the final weights")
         seconds = self.eval_deadline_seconds + REPLACED_SECONDS
-        peer = await unless_stopped(self.lease.environment_finished(seconds, ABSENT_SECONDS), self.stop)
+        peer = await unless_stopped(self._environment_finished(seconds), self.stop)
         if peer is not None and peer.state in ("away", "failed", "lost"):
             why = f"the environment is {peer.state}" + (f": {peer.reason}" if peer.reason else "")
             logger.warning("the final weights may not have been evaluated: %s", why)
         await unless_stopped(self.relay.collect(), self.stop)
         await unless_stopped(self.reports.done(), self.stop)
         await unless_stopped(self.reports.accounting.read_books(), self.stop)
+
+    async def _environment_finished(self, seconds: float) -> Peer:
+        """Within `seconds`, in which pauses of the backend do not count."""
+        still = self.state.status.standstill
+        while True:
+            paused = still.seconds
+            peer = await self.lease.environment_finished(seconds, ABSENT_SECONDS)
+            seconds = still.seconds - paused
+            if peer.state not in ("starting", "working") or not seconds:
+                return peer
 
     async def succeeded(self) -> None:
         """Rollouts that wait are those that an early stop has no use for; after the last step there are none."""

@@ -75,7 +75,7 @@ class Run:
         results.evaluation = lambda: status.evaluated
         results.items = lambda: status.items
         self._api = api = ApiClient(settings.api_url, standstill=status.standstill)
-        lease = TrainerLease(api, status.heard_of)
+        lease = TrainerLease(api, status.heard_of, self._why_paused)
         self._ledger = Ledger(ledger_folder)
         self.generator = Generator(
             state.policy, self._ledger, on_failure=self._sampling_failed,
@@ -116,6 +116,11 @@ class Run:
     def _sampling_failed(self, error: RunError) -> None:
         self.attempt.sampling_failed(error)
 
+    def _why_paused(self) -> str | None:
+        HEARD.look()
+        pause = self.state.status.standstill.pause
+        return pause.sentence if pause else None
+
     def unready(self) -> str | None:
         """Why the trainer is not ready, or None."""
         return self.state.silent or self.state.not_ready
@@ -128,10 +133,8 @@ class Run:
         """`/status`."""
         opened = self.state.opened
         call = opened.training.call if opened else None
-        HEARD.look()
-        pause = self.state.status.standstill.pause
         waiting = (
-            (pause and pause.sentence)
+            self._why_paused()
             or self.unready()
             or self.state.unanswered
             or self._accounting.waiting(call, time.monotonic())

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.items.held_out import EVAL_METRIC, Evaluation, fraction_metrics
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
 from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, sampling
+from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 
@@ -153,7 +153,7 @@ class Evaluations:
         if self.running is not None and not self.running.done():
             logger.warning("an evaluation is given up: the one at step %d is due", due_step)
             self.running.cancel()
-        self._overdue_at = time.monotonic() + self.plan.deadline
+        self._overdue_at = WORKING_TIME.now() + self.plan.deadline
         self.running = asyncio.create_task(self._evaluate(env, due_step), name=f"evaluation at step {due_step}")
         env.eval_runner = self.running  # BaseEnv makes fewer rollouts meanwhile, or none
 
@@ -161,14 +161,17 @@ class Evaluations:
         """Wait for the evaluation in progress, until its deadline. Raises EnvironmentLostError if it ended the code."""
         if self.running is None:
             return
-        await asyncio.wait({self.running}, timeout=self._overdue_at - time.monotonic())
+        late = False
+        while not late and not self.running.done():
+            await asyncio.wait({self.running}, timeout=self._overdue_at - WORKING_TIME.now())
+            late = WORKING_TIME.now() >= self._overdue_at  # not after a pause
         self.release(env)
         if self.running.done():
             self.running.result()
 
     def release(self, env: Any) -> None:
         """After its deadline, let rollouts continue beside an evaluation."""
-        if env.eval_runner is not None and not env.eval_runner.done() and time.monotonic() >= self._overdue_at:
+        if env.eval_runner is not None and not env.eval_runner.done() and WORKING_TIME.now() >= self._overdue_at:
             logger.warning(
                 "%s takes longer than trainer.eval_deadline_seconds (%g s): it is no longer waited for",
                 env.eval_runner.get_name(), self.plan.deadline,
@@ -179,7 +182,7 @@ class Evaluations:
         """Evaluate and report. A failed evaluation is reported and does not affect the run otherwise."""
         self._shared.phase = f"evaluating step {due_step}"
         metric = self.plan.metric or str(getattr(env, "eval_metric", EVAL_METRIC))
-        begun = time.monotonic()
+        begun = WORKING_TIME.now()
         try:
             async with self._snapshots.pinned(due_step) as step:
                 metrics, temperature = await self._measure(env, step, metric)
@@ -188,7 +191,7 @@ class Evaluations:
         except Exception as error:  # noqa: BLE001 -- the environment's code: see the docstring
             logger.warning("the evaluation at step %d failed: %s", due_step, describe(error, self._reports.source))
         else:
-            took = {SECONDS: time.monotonic() - begun} if metrics else {}
+            took = {SECONDS: WORKING_TIME.now() - begun} if metrics else {}
             await self._heartbeat.tell_answers()
             self._shared.metrics.put(
                 {**metrics, **took},

@@ -32,6 +32,7 @@ from tinker_atropos.environments.base import SampledEnvironment, draws_items
 from tinker_atropos.environments.items.grader_check import warnings_about_grader
 from tinker_atropos.environments.items.item_warnings import TOO_SLOW_TO_SKIP, warnings_about_items
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
+from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.environments.runner import atropos_patches
 from tinker_atropos.environments.runner.dealt_items import DealtItems
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots, Reports
@@ -111,6 +112,14 @@ class Rollouts:
 
         Raises EnvironmentLostError if the environment fails, InternalError if the trainer never starts.
         """
+        pausing = asyncio.create_task(self._follow_pauses(env), name="pauses")
+        try:
+            await self._serve(env)
+        finally:
+            pausing.cancel()
+        self.finished = True
+
+    async def _serve(self, env: Any) -> None:
         life = asyncio.create_task(self._live(env), name="rollouts")
         await asyncio.wait({life, self.ending.settled}, return_when=asyncio.FIRST_COMPLETED)
         if self.shared.lease_state == "starting" and self._final_evaluation_due:
@@ -125,7 +134,15 @@ class Rollouts:
         logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
         if self.shared.lease_state == "working" and self._final_evaluation_due:
             await self._evaluate(env, self.heartbeat.answer.steps_trained if self.heartbeat.answer else 0)
-        self.finished = True
+
+    async def _follow_pauses(self, env: Any) -> None:
+        """What the backend lets wait is not late."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            more = self.heartbeat.seconds_paused - WORKING_TIME.paused
+            WORKING_TIME.was_paused(more)
+            for running in env.running_items.values() if more else ():
+                running["start_time"] += more
 
     async def _live(self, env: Any) -> None:
         try:
@@ -188,8 +205,8 @@ class Rollouts:
             await self._evaluate(env, 0)
             return
         self.shared.phase = "waiting for the first evaluation"
-        give_up_at = time.monotonic() + self.evaluations.plan.deadline
-        while not self._baseline_known and time.monotonic() < give_up_at:
+        give_up_at = WORKING_TIME.now() + self.evaluations.plan.deadline
+        while not self._baseline_known and WORKING_TIME.now() < give_up_at:
             await env.get_status()
             if env.status_dict["current_step"] > 0:
                 return
@@ -206,7 +223,7 @@ class Rollouts:
 
     async def _roll_out(self, env: Any) -> None:
         """Keep the queue full until the trajectory API counts past the last step."""
-        first_group_due = time.monotonic() + self.deadlines.first_group
+        first_group_due = WORKING_TIME.now() + self.deadlines.first_group
         while True:
             self.shared.phase = phase_of(env, self.shared)
             accepted = self.shared.counters.accepted
@@ -271,7 +288,7 @@ class Rollouts:
             )
 
     def _check_first_group(self, due: float) -> None:
-        if not self.shared.counters.accepted and time.monotonic() > due:
+        if not self.shared.counters.accepted and WORKING_TIME.now() > due:
             raise EnvironmentLostError(f"{self.shared.unready()} within {self.deadlines.first_group:.0f} s")
 
 

@@ -16,11 +16,18 @@ LAST_HEARTBEAT_SECONDS = 0.1
 
 class TrainerLease:
     """Renewed every second by `keep`; `state` may change at any time and is sent with the next heartbeat. `on_peer`
-    hears what is known of the environments each time.
+    hears what is known of the environments each time. `why_paused` says why nothing is sampled or trained meanwhile,
+    and environments wait for longer.
     """
 
-    def __init__(self, api: ApiClient, on_peer: Callable[[Peer], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        on_peer: Callable[[Peer], None] = lambda _: None,
+        why_paused: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._api = api
+        self._why_paused = why_paused
         self._on_peer = on_peer
         self._renewed = asyncio.Condition()
         self._pause = HEARTBEAT_SECONDS
@@ -65,7 +72,7 @@ class TrainerLease:
 
     async def _renew(self) -> None:
         state = self.state
-        answer = await self._api.renew_lease(state, self._reason)
+        answer = await self._api.renew_lease(state, self._reason or self._why_paused())
         if state == "working" and answer.total_steps is None:
             raise InternalError(
                 "the trajectory API came back with an empty journal: it lost the registration and every group that "

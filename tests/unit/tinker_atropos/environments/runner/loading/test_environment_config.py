@@ -5,7 +5,7 @@ from pydantic import Field
 
 from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.config.run_config import parse_config
-from tinker_atropos.environments.runner.loading.environment_config import configure, wired_to_run
+from tinker_atropos.environments.runner.loading.environment_config import POLICY_SECONDS, configure, wired_to_run
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 
@@ -88,7 +88,7 @@ def test_the_policy_has_exactly_one_server(own):
     assert server.model_name == "bundled"
     assert server.tokenizer_name == str(bundled_model_folder())
     assert server.num_requests_for_eval == 5
-    assert server.timeout == (7 if own else 1200)
+    assert server.timeout == (7 if own else POLICY_SECONDS)
 
 
 JUDGE = APIServerConfig(model_name="judge", base_url="https://judge/v1", api_key="sk-judge", server_type="openai")

@@ -24,6 +24,7 @@ class LeasingApi:
     routes: list[Route] = field(default_factory=list)
     leases: list[dict[str, Any]] = field(default_factory=list)
     reports: list[dict[str, Any]] = field(default_factory=list)
+    trainer_reason: str | None = None
 
     @property
     def states(self) -> list[str]:
@@ -31,7 +32,7 @@ class LeasingApi:
 
     async def lease(self, request: Request) -> Response:
         self.leases.append(await request.json())
-        return json_response({"run_over": False, "peer": {"state": "working", "reason": None}})
+        return json_response({"run_over": False, "peer": {"state": "working", "reason": self.trainer_reason}})
 
     async def add_metrics(self, request: Request) -> Response:
         if self.failures:

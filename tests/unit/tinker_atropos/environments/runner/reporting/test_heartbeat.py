@@ -29,6 +29,22 @@ async def test_the_last_metrics_and_state_are_resent_if_they_are_lost():
     assert api.failures == 0
 
 
+async def test_time_in_which_the_trainer_is_paused_is_counted() -> None:
+    api, shared = LeasingApi(), SharedState(total_steps=5)
+    async with api.told_by(shared) as heartbeat:
+        await heartbeat.tell()
+        assert heartbeat.seconds_paused == 0
+        api.trainer_reason = "Paused by the backend since 10:41 UTC: short on capacity."
+        await heartbeat.tell()
+        paused = heartbeat.seconds_paused
+        assert paused > 0
+        api.trainer_reason = None
+        await heartbeat.tell()
+        assert heartbeat.seconds_paused >= paused
+        assert heartbeat.answer is not None
+        assert not heartbeat.answer.paused
+
+
 async def test_important_reports_are_sent_before_the_next_heartbeat():
     api, shared = LeasingApi(failures=1), SharedState(total_steps=5)
     async with api.told_by(shared) as heartbeat:

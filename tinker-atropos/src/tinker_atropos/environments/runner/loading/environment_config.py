@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig, ServerBaseline
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -34,6 +34,10 @@ def wired_to_run(run: RunConfig, settings: Settings) -> Wiring:
     return Wiring({"rollout_server_url": settings.api_url}, server)
 
 
+POLICY_SECONDS: Final = 604_800
+"""For an answer of the policy, if nobody sets it: the trainer knows how long its backend may take, or pause."""
+
+
 def configure(
     config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name: str, teachers: list[Any] | None = None
 ) -> tuple[Any, list[Any]]:
@@ -58,8 +62,11 @@ def configure(
     wired_server = {**wiring.server, "tokenizer_name": tokenizer}
     own = server_configs if isinstance(server_configs, list) else [server_configs]
     first, *others = run.openai or [{}]
+    policy = _as_server(own[0] if own else None)
+    if "timeout" not in policy.model_fields_set:
+        policy = policy.model_copy(update={"timeout": POLICY_SECONDS})
     return overlay(env_config, given, wired_env, "env"), [
-        overlay(_as_server(own[0] if own else None), first, wired_server, "openai.0"),
+        overlay(policy, first, wired_server, "openai.0"),
         *_other_servers(_others_of(own) if teachers is None else teachers, others),
     ]
 

@@ -25,6 +25,7 @@ import orjson
 from atroposlib.envs.base import BaseEnv, EvalHandlingEnum
 
 from rl_contract.processes import NO_SPACE_STATUS
+from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.environments.runner.reporting.items_under_way import ItemsUnderWay
 from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutReports, encode
@@ -55,7 +56,7 @@ class EnvironmentRegistration:
         """Raises InternalError if the trainer does not start in time, or the api refuses."""
         env._register_env = functools.partial(self.ask, env)  # noqa: SLF001 -- the request inside `register_env`
         try:
-            async with asyncio.timeout(deadline_seconds) as self._limit:
+            async with WORKING_TIME.limited(deadline_seconds) as self._limit:
                 await env.register_env()
         except TimeoutError:
             why = f"{self.trouble}: is RL_API_URL right, and does its pod run?" if self.trouble else "see its log"

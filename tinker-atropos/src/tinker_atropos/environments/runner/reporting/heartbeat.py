@@ -65,6 +65,11 @@ class HeartbeatAnswer:
         return self.run_over and self.trainer_state in ("starting", "working", "done")
 
     @property
+    def paused(self) -> bool:
+        """Whether the trainer waits for its backend, and says since when."""
+        return not self.run_over and self.trainer_state in ("starting", "working") and self.reason is not None
+
+    @property
     def why(self) -> str:
         if self.training_done:
             return "training is done"
@@ -72,7 +77,8 @@ class HeartbeatAnswer:
 
 
 class Heartbeat:
-    """Started with `heartbeat_running`. `answer` is the answer to the last heartbeat.
+    """Started with `heartbeat_running`. `answer` is the answer to the last heartbeat, `seconds_paused` how long the
+    backend has let the trainer wait so far.
 
     The first answer may take `first_answer_seconds`: in its own pod, an environment may be running before the name of
     the trainer's pod resolves, and before that pod listens.
@@ -86,6 +92,7 @@ class Heartbeat:
         first_answer_seconds: float = SILENCE_SECONDS,
     ) -> None:
         self.answer: HeartbeatAnswer | None = None
+        self.seconds_paused = 0.0
         self.lease_id = uuid.uuid4().hex
         self._index = settings.environment_index or 0
         self._replaced = settings.environment_index is not None
@@ -191,7 +198,8 @@ class Heartbeat:
             body.get("environment_state"),
             body.get("current_step", 0),
         )
-        self._last_answer_at = time.monotonic()
+        before, self._last_answer_at = self._last_answer_at, time.monotonic()
+        self.seconds_paused += self._last_answer_at - before if self.answer.paused else 0.0
         if self.answer.run_over:
             self._on_end(None)
 
