@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.integration.cluster.admin import AdminClient
 from tests.integration.cluster.control_plane import RBAC_GROUP, RIGHTS, ControlPlane
 from tests.integration.cluster.node import LogNode
+from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.rlctl_calls import rlctl_in
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
@@ -19,7 +21,7 @@ from tests.integration.tools.page_server import page_server
 
 from rl_operator.targets.cluster_target import ClusterTarget
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1200)]
 
 Right = tuple[str, str, str]
 OURS = "rl-operator.dev"
@@ -110,59 +112,80 @@ class Reader:
         yield from ((f"rlctl {verb}", self.command(verb)) for verb in COMMANDS)
 
 
-@pytest.fixture
-def made_reader(
-    control_plane: ControlPlane, runs: RunsNamespace, cluster_target: ClusterTarget, node: LogNode, tmp_path: Path
-) -> Iterator[Callable[[str, Right | None], Reader]]:
-    """By name and by the right that it lacks, in a namespace with a finished run and a draft."""
-    del cluster_target  # the catalog is there
-    admin, namespace = control_plane.admin, runs.namespace
+Scene = Callable[[Right | None], Reader]
+
+
+@pytest.fixture(scope="module")
+def scene(
+    control_plane: ControlPlane,
+    operator_process: OperatorProcess,
+    cluster_target: ClusterTarget,
+    node: LogNode,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Scene]:
+    """Readers by the right that they lack, in a namespace with a finished run and a draft."""
+    del operator_process, cluster_target  # it works, and the catalog is there
+    folder, admin = tmp_path_factory.mktemp("rights"), control_plane.admin
+    admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    runs = RunsNamespace(control_plane, NAMESPACE)
     runs.apply()
     pod = runs.until_pod()
-    node.logs[f"{namespace}/{pod}"] = "step 1\n"
+    node.logs[f"{NAMESPACE}/{pod}"] = "step 1\n"
     runs.succeed(pod)
     runs.apply("second", suspend=True)
     spec = {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": TOTAL_STEPS, "group_size": 8}}
-    file = tmp_path / "run.json"
     kind = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun", "metadata": {"name": "sorting"}}
+    file = folder / "run.json"
     file.write_text(json.dumps({**kind, "spec": spec}), encoding="utf-8")
+    with page_server(control_plane, folder, NAMESPACE) as address:
 
-    def bind(kind: str, name: str, rules: list[dict[str, Any]], *, cluster: bool) -> None:
-        role, binding = ("ClusterRole", "ClusterRoleBinding") if cluster else ("Role", "RoleBinding")
-        subject = {"kind": "ServiceAccount", "name": kind, "namespace": namespace}
-        reference = {"apiGroup": RBAC_GROUP, "kind": role, "name": name}
-        metadata = {"metadata": {"name": name}}
-        admin.post(RIGHTS[role].format(namespace=namespace), {**metadata, "rules": rules})
-        bound = {**metadata, "roleRef": reference, "subjects": [subject]}
-        admin.post(RIGHTS[binding].format(namespace=namespace), bound)
+        def reader(lacked: Right | None) -> Reader:
+            token = token_without(admin, lacked)
+            made = Reader(NAMESPACE, token, address, rlctl_in(control_plane, NAMESPACE, token), file)
+            wait_for("the rights hold", lambda: made.page(PAGES[1])[0] == "200")
+            return made
 
-    def make(name: str, lacked: Right | None) -> Reader:
-        held = [(OURS, "rltrainingruns", "get"), *(right for right in REFUSED if right != lacked)]
-        rules = [{"apiGroups": [group], "resources": [resource], "verbs": [verb]} for group, resource, verb in held]
-        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-        admin.post(accounts, {"metadata": {"name": name}})
-        bind(name, name, rules, cluster=False)
-        bind(name, f"{namespace}-{name}", [rule for rule in rules if rule["resources"] == ["rlruntimes"]], cluster=True)
-        token = admin.post(f"{accounts}/{name}/token", {"spec": {}})["status"]["token"]
-        return Reader(namespace, token, address, rlctl_in(control_plane, namespace, token), file)
-
-    with page_server(control_plane, tmp_path, namespace) as address:
-        yield make
+        yield reader
 
 
-def test_what_a_missing_right_is_not_about_is_shown(made_reader: Callable[[str, Right | None], Reader]) -> None:
-    everybody = made_reader("everything", None)
-    wait_for("the rights hold", lambda: everybody.page(PAGES[0])[0] == "200")
-    usual = {what: told for what, (told, _) in everybody.everything()}
-    for number, (right, about) in enumerate(REFUSED.items()):
-        reader = made_reader(f"lacks-{number}", right)
-        wait_for("the rights hold", lambda reader=reader: reader.page(PAGES[1])[0] == "200")
-        answers = dict(reader.everything())
-        differ = {what for what, (told, _) in answers.items() if told != usual[what]}
-        assert differ == about, (right, {what: answers[what] for what in differ ^ about})
-        for what in about:
-            assert right[1].partition("/")[0] in answers[what][1], (right, what, answers[what])
-        if right == LIST_EVENTS:
-            takes = f"that takes the right to list events of events.k8s.io in namespace {reader.namespace}."
-            for what in (PAGES[1], "rlctl get"):
-                assert f"What happened is not shown: {takes}" in answers[what][1]
+NAMESPACE = "test-rights"
+
+
+def token_without(admin: AdminClient, lacked: Right | None) -> str:
+    """Of a service account of its own."""
+    name = "-".join(("lacks", *lacked)).replace("/", "-").replace("--", "-") if lacked else "lacks-nothing"
+    held = [(OURS, "rltrainingruns", "get"), *(right for right in REFUSED if right != lacked)]
+    rules = [{"apiGroups": [group], "resources": [resource], "verbs": [verb]} for group, resource, verb in held]
+    of_cluster = [rule for rule in rules if rule["resources"] == ["rlruntimes"]]
+    accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+    admin.post(accounts, {"metadata": {"name": name}})
+    subjects = [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}]
+    for kind, granted in (("ClusterRole", of_cluster), ("Role", rules)):
+        metadata, role = {"metadata": {"name": name}}, {"apiGroup": RBAC_GROUP, "kind": kind, "name": name}
+        admin.post(RIGHTS[kind].format(namespace=NAMESPACE), {**metadata, "rules": granted})
+        binding = {**metadata, "roleRef": role, "subjects": subjects}
+        admin.post(RIGHTS[f"{kind}Binding"].format(namespace=NAMESPACE), binding)
+    token: str = admin.post(f"{accounts}/{name}/token", {"spec": {}})["status"]["token"]
+    return token
+
+
+@pytest.fixture(scope="module")
+def usual(scene: Scene) -> dict[str, str]:
+    """What a reader with every right is told."""
+    everybody = scene(None)
+    wait_for("all rights hold", lambda: everybody.page(PAGES[0])[0] == "200")
+    return {what: told for what, (told, _) in everybody.everything()}
+
+
+@pytest.mark.parametrize("right", REFUSED, ids=" ".join)
+def test_what_a_missing_right_is_not_about_is_shown(scene: Scene, usual: dict[str, str], right: Right) -> None:
+    reader = scene(right)
+    answers = dict(reader.everything())
+    differ = {what for what, (told, _) in answers.items() if told != usual[what]}
+    assert differ == REFUSED[right], {what: answers[what] for what in differ ^ REFUSED[right]}
+    for what in differ:
+        assert right[1].partition("/")[0] in answers[what][1], (what, answers[what])
+    if right == LIST_EVENTS:
+        takes = f"that takes the right to list events of events.k8s.io in namespace {NAMESPACE}."
+        for what in (PAGES[1], "rlctl get"):
+            assert f"What happened is not shown: {takes}" in answers[what][1]
