@@ -70,6 +70,7 @@ DISRUPTIONS: Final = frozenset(
         "DeletionByTaintManager",
         "DeletionByPodGC",
         "TerminationByKubelet",
+        "StoppedByKueue",
         "SupervisorLost",
         "KubeletFailed",
     }

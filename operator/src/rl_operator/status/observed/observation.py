@@ -240,7 +240,7 @@ def observe_pod(pod: PodObject) -> PodObservation:
     statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     trainer = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), ContainerStatusObject())
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
-    disruption, delete_by = conditions.get("DisruptionTarget"), metadata.get("deletionTimestamp")
+    disruption, delete_by = _disruption(conditions), metadata.get("deletionTimestamp")
     node, unprepared = pod.get("spec", {}).get("nodeName"), _since(conditions, "PodReadyToStartContainers", "False")
     return PodObservation(
         name=metadata["name"],
@@ -279,6 +279,11 @@ def ops_token_of(pod: PodObject) -> str:
     """
     variables = (variable for spec in _specs(pod) for variable in spec.get("env") or ())
     return next((v.get("value", "") for v in variables if v["name"] == RL_OPS_TOKEN), "")
+
+
+def _disruption(conditions: Mapping[str, ObjectCondition]) -> ObjectCondition | None:
+    """Kubernetes' condition, or the one that Kueue sets on a pod before it deletes it."""
+    return conditions.get("DisruptionTarget") or conditions.get("TerminationTarget")
 
 
 def _deleted_at(metadata: ManifestMetadata) -> datetime | None:
@@ -321,7 +326,7 @@ def _scheduling_reason(conditions: Mapping[str, ObjectCondition]) -> str | None:
 
 def _said(conditions: Mapping[str, ObjectCondition]) -> str:
     """Why the pod is disrupted, or why no node accepts it: the explanation is in the condition."""
-    found = (conditions.get("DisruptionTarget"), conditions.get("PodScheduled"))
+    found = (_disruption(conditions), conditions.get("PodScheduled"))
     return next((str(c["message"]) for c in found if c and c.get("message")), "")
 
 

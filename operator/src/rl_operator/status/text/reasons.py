@@ -291,6 +291,10 @@ _LOSSES: Final[Mapping[str, Meaning]] = {
     "TerminationByKubelet": _ends(
         "The node ended the pod: it shuts down, or is short of something.", "Nothing; another attempt follows."
     ),
+    "StoppedByKueue": _ends(
+        "Kueue evicted the pod: it preempted it, or its queue was stopped.",
+        "Nothing; another attempt waits in the queue.",
+    ),
     "Disrupted": _ends("The cluster ended the pod; the message has its word for why.", "Nothing; another follows."),
     "PodRejected": _ends(
         "The node refused the pod before anything ran.", "Read the node's words; the scheduler chooses again."

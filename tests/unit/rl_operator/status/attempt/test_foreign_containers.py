@@ -56,6 +56,14 @@ def test_one_that_fails_is_not_the_runs_failure() -> None:
     assert never_ran.ending.reason == "PodRejected"
 
 
+def test_kueues_eviction_is_named() -> None:
+    said = {"type": "TerminationTarget", "status": "True", "reason": "StoppedByKueue", "message": "Preempted"}
+    pod = make_pod(ready(), terminated(143), phase="Failed", deleting=True, conditions=[said])
+    ending = assess(make_view(RUNNING, pod=pod)).ending
+    assert ending is not None
+    assert (ending.reason, ending.message) == ("StoppedByKueue", "Preempted")
+
+
 def test_one_that_cannot_start_is_told_as_what_it_is() -> None:
     found = assess(make_view(STARTED, pod=pod_with(waiting("ImagePullBackOff"), running(), running())))
     assert "Container proxy of pod sorting-u1abc-1, which is not one of the run's own, cannot start" in found.message
