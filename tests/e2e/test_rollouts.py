@@ -129,7 +129,8 @@ def bystanders(installed: Kubectl, namespace: str) -> Iterator[dict[str, tuple[s
 
 
 def answers_to(kubectl: Kubectl, where: tuple[str, ...], address: str, urls: Iterable[str]) -> dict[str, int]:
-    said: dict[str, int] = json.loads(kubectl("exec", *where, "--", "python", "-c", ASK, address, *urls))
+    answer = kubectl("exec", *where, "--", "python", "-c", ASK, address, *urls, timeout=PATIENCE_SECONDS)
+    said: dict[str, int] = json.loads(answer)
     return said
 
 
