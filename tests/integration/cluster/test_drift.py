@@ -1,10 +1,13 @@
 """Others delete, edit or take over objects of a run: each row of the rule on a real API server."""
 
-from collections.abc import Iterator
+import contextlib
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.cluster.admin import RUNS, RUNTIMES, ApiError
+from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient, ApiError
+from tests.integration.cluster.control_plane import GUEST, GUEST_TOKEN, RIGHTS, ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
@@ -321,6 +324,82 @@ def test_config_taken(runs: RunsNamespace) -> None:
     runs.admin.post(path(runs, "configmaps"), {"metadata": {"name": name}, "data": stranger})
     runs.edit(suspend=False)
     free(runs, "ConfigMap", path(runs, "configmaps", name))
+
+
+@pytest.fixture
+def researcher(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[AdminClient]:
+    """Someone who may write ConfigMaps and runs, and neither pods nor Secrets."""
+    name, resources = f"researcher-{runs.namespace}", [("", "configmaps"), ("rl-operator.dev", "rltrainingruns")]
+    roles, bindings = (RIGHTS[kind].format(namespace=runs.namespace) for kind in ("Role", "RoleBinding"))
+    rules = [{"apiGroups": [group], "resources": [resource], "verbs": ["*"]} for group, resource in resources]
+    group = "rbac.authorization.k8s.io"
+    runs.admin.post(roles, {"metadata": {"name": name}, "rules": rules})
+    reference = {"apiGroup": group, "kind": "Role", "name": name}
+    subjects = [{"apiGroup": group, "kind": "User", "name": GUEST}]
+    runs.admin.post(bindings, {"metadata": {"name": name}, "roleRef": reference, "subjects": subjects})
+    with contextlib.closing(AdminClient("127.0.0.1", control_plane.port, GUEST_TOKEN)) as client:
+        wait_for("the rights are known", lambda: allowed(lambda: client.items(path(runs, "configmaps"))))
+        yield client
+    for made in (roles, bindings):
+        runs.admin.delete(f"{made}/{name}")
+
+
+def allowed(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except ApiError as error:
+        if error.code not in (403, 404, 409):
+            raise
+        return False
+    return True
+
+
+def forged(runs: RunsNamespace, name: str) -> dict[str, Any]:
+    """A ConfigMap that only its content tells from the run's own."""
+    run = runs.find() or {}
+    owner = {"apiVersion": run["apiVersion"], "kind": run["kind"], "name": "sorting", "uid": run["metadata"]["uid"]}
+    container = {"name": "trainer", "image": "evil.example/x", "securityContext": {"privileged": True}}
+    mounted = [{"name": "host", "hostPath": {"path": "/"}}]
+    spec = {"serviceAccountName": "ci-admin", "hostPID": True, "containers": [container], "volumes": mounted}
+    pod = {"metadata": {"generateName": f"sorting-{run['metadata']['uid'][:5]}-", "labels": {}}, "spec": spec}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {"rl-operator.dev/run": "sorting", "app.kubernetes.io/managed-by": "rl-operator"},
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "immutable": True,
+        "data": {"config.yaml": "{}", "pod.json": json.dumps(pod), "environments.json": "{}"},
+    }
+
+
+def test_config_forged(runs: RunsNamespace, researcher: AdminClient) -> None:
+    """Before the start, while a pod trains, and between attempts: by someone who could not create that pod himself."""
+    _, name = draft(runs)
+    config_map = path(runs, "configmaps", name)
+    researcher.post(path(runs, "configmaps"), forged(runs, name))
+    researcher.patch(run_path(runs), {"spec": {"suspend": False}})
+    starting = runs.until_reason("Reconciling", "TemplateChanged", name)
+    assert "pod.json differs" in starting["message"]
+    stays("nothing is started", lambda: not runs.created_pods())
+    researcher.delete(config_map)
+    first = runs.until_training()
+
+    def exchanged() -> bool:
+        """The operator writes it again as soon as it sees that it is gone."""
+        allowed(lambda: researcher.delete(config_map))
+        return allowed(lambda: researcher.post(path(runs, "configmaps"), forged(runs, name)))
+
+    wait_for("it is exchanged", exchanged)
+    assert "Training continues." in runs.until_reason("Ready", "TemplateChanged", name)["message"]
+    runs.kubelet.end(first, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
+    runs.until_reason("Reconciling", "TemplateChanged", name)
+    stays("nothing is started", lambda: runs.created_pods() == [first])
+    researcher.delete(config_map)
+    second = runs.until_pod(attempt=2)
+    spec = runs.kubelet.pod(second)["spec"]
+    assert spec["containers"][0]["image"] != "evil.example/x"
+    assert not spec.get("hostPID")
 
 
 def test_pod_taken(runs: RunsNamespace) -> None:

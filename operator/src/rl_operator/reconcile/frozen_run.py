@@ -14,8 +14,8 @@ from rl_operator.render.environment_pod import source_of
 from rl_operator.render.frozen_texts import WRITTEN_AGAIN, differences, frozen_files
 from rl_operator.render.manifests import Rendered, Templates, render_run, templates_of
 from rl_operator.status.attempt.view import View
+from rl_operator.status.phase_and_action import TEMPLATE_CHANGED
 
-TEMPLATE_CHANGED: Final = "TemplateChanged"
 CONSEQUENCE: Final = "without it the run gets no new environment pods; start a new run in its place"
 
 

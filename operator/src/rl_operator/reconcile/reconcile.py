@@ -35,7 +35,7 @@ from rl_operator.reconcile.attempt_steps import (
     restore_ops_policy,
     start,
 )
-from rl_operator.reconcile.frozen_run import TEMPLATE_CHANGED, EnvironmentUnreadError, look_at_template, render
+from rl_operator.reconcile.frozen_run import EnvironmentUnreadError, look_at_template, render
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.render.labels import pod_labels
@@ -49,7 +49,7 @@ from rl_operator.status.derived_status import derive, frozen_refusals, worth_wri
 from rl_operator.status.final_status import is_as_written, put_back
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.observation import PodObservation
-from rl_operator.status.phase_and_action import Action, assess, decide, requeue_after
+from rl_operator.status.phase_and_action import TEMPLATE_CHANGED, Action, assess, decide, requeue_after
 from rl_operator.status.text.reasons import TROUBLES
 
 

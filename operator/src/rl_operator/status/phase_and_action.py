@@ -68,6 +68,8 @@ DELETION_SECONDS: Final = 1.0
 """The reason for ending an attempt is written first. Its pod is deleted once that write is seen, or after this time."""
 
 
+TEMPLATE_CHANGED: Final = "TemplateChanged"
+
 MAX_SEEN: Final = 300
 """Bytes of what was last seen before a deadline passed."""
 
@@ -201,6 +203,8 @@ def _at_work(view: View) -> Assessment:
     if view.run.status.phase == "Running" or _working(view):
         if view.pod and ended_sentence(view.pod):
             return Assessment(Situation.ENDING, "Ending", _training_message(view))
+        if view.trouble and view.trouble[0] == TEMPLATE_CHANGED:
+            return Assessment(Situation.RUNNING, TEMPLATE_CHANGED, f"{view.trouble[1]} Training continues.")
         return Assessment(Situation.RUNNING, _training_reason(view), _training_message(view))
     return Assessment(Situation.STARTING, *starting_detail(view))
 
@@ -263,8 +267,9 @@ def _training_message(view: View) -> str:
     if view.unreachable:
         return unheard_sentence(view)
     if trainer is None:  # silent for now: its last report is still the best
-        status = view.run.status
-        return status.message if status.message and status.phase == "Running" else "Training."
+        status, before = view.run.status, view.run.status.condition("Ready")
+        forged = before is not None and before.reason == TEMPLATE_CHANGED  # no longer
+        return status.message if status.message and status.phase == "Running" and not forged else "Training."
     if trainer.pause:
         step = f"Training: step {trainer.step} of {trainer.total_steps}." if trainer.total_steps else ""
         return joined(trainer.pause.sentence, step, *trainer.warnings)

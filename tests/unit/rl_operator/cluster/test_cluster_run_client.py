@@ -120,6 +120,22 @@ async def test_an_immutable_config_map_is_read_once(api: FakeApi, run_client: Ru
     assert await run_client.read_config_map(*place) is None, "what is gone stays gone"
 
 
+async def test_what_was_verified_is_known_until_another_has_its_name(run_client: RunClient, caches: Caches) -> None:
+    run = samples.make_run()
+    run = run.with_changes(status=run.status.with_changes(config_map_name=POD_NAME))
+    first = {**pod_document(2), "kind": "ConfigMap"}
+    caches.config_maps.put(first)
+    assert not run_client.is_verified(run)
+    run_client.hold_verified(first)
+    assert run_client.is_verified(run)
+    again = {**first, "metadata": {**first["metadata"], "uid": "another", "resourceVersion": "5"}}
+    caches.config_maps.put(again)
+    assert not run_client.is_verified(run)
+    run_client.hold_verified(again)
+    caches.config_maps.remove(again)
+    assert not run_client.is_verified(run)
+
+
 async def test_its_owners_may_change(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     path = f"/api/v1/namespaces/team-a/configmaps/{POD_NAME}"
     ours = {**pod_document(2), "kind": "ConfigMap", "immutable": True, "data": {"config.yaml": "a"}}

@@ -15,9 +15,11 @@ from rl_operator.documents.parse import parse_run
 from rl_operator.operator_errors import (
     ForbiddenError,
     GoneError,
+    NameTakenError,
     PodNeededError,
     RefusedError,
     TargetUnreachableError,
+    TemplateChangedError,
     WaitTimeoutError,
 )
 from rl_operator.render.manifests import render_run
@@ -149,6 +151,27 @@ def test_without_a_sink_they_go_with_the_trainer(open_rollouts: Opened, pods: li
     server.config_map = None
     with pytest.raises(RefusedError, match="went with its trainer"):
         open_rollouts(server)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda held: held["data"].update({"pod.json": held["data"]["pod.json"] + " "}), TemplateChangedError),
+        (lambda held: held["data"].update({"more": ""}), TemplateChangedError),
+        (lambda held: held["metadata"]["ownerReferences"][0].update(uid="another"), NameTakenError),
+        (lambda held: held["metadata"].pop("ownerReferences"), NameTakenError),
+    ],
+    ids=["changed", "added", "of another run", "of nobody"],
+)
+def test_no_job_is_made_from_another_template(
+    open_rollouts: Opened, change: Callable[[dict[str, Any]], object], said: type[Exception]
+) -> None:
+    server = ApiServer(CLAIM)
+    assert server.config_map is not None
+    change(server.config_map)
+    with pytest.raises(said, match="ConfigMap team-a/sorting-"):
+        open_rollouts(server)
+    assert server.jobs == []
 
 
 def test_what_was_kept_is_read_by_a_job(open_rollouts: Opened, notes: list[str]) -> None:

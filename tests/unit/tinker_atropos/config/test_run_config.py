@@ -1,5 +1,7 @@
 """The config file: what is accepted, and how mistakes are refused."""
 
+import hashlib
+
 import pytest
 
 from rl_contract.bundled import BUNDLED
@@ -93,6 +95,17 @@ def test_a_file_without_a_config(tmp_path, content, message) -> None:
     path.write_text(content)
     with pytest.raises(ConfigError, match=message):
         load_config(path)
+
+
+def test_only_the_file_that_the_run_was_started_with(tmp_path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("\n".join(["env:", *(f"  {name}: {value}" for name, value in ENV.items())]))
+    own, other = hashlib.sha256(path.read_bytes()).hexdigest(), "0" * 64
+    assert load_config(path, own) == load_config(path)
+    with pytest.raises(
+        ConfigError, match=f"^TemplateChanged: the config file {path} .* is {own}, not {other}; someone"
+    ):
+        load_config(path, other)
 
 
 def test_a_missing_file(tmp_path) -> None:

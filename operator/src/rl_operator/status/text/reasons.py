@@ -86,7 +86,7 @@ _TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
         "Delete or rename that object, or create the run under another name. It is tried again every few seconds.",
     ),
     "TemplateChanged": Meaning(
-        (_WAITING, _STARTING),
+        (_WAITING, _STARTING, Situation.RUNNING),
         "A ConfigMap that the run's pods are made from holds something else than what the run was started with: it was"
         " there before the run, or was exchanged. Nothing is made from it; a pod that trains goes on.",
         "Find out who wrote it, then do what the message says: delete it, and it is written again, or start a new run.",

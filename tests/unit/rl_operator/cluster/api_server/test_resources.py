@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from tests.unit.rl_operator.cluster.documents import POD_NAME, pod_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
@@ -14,7 +16,7 @@ from rl_operator.cluster.api_server.resources import (
     find,
     require_kinds,
 )
-from rl_operator.operator_errors import GoneError, NameTakenError
+from rl_operator.operator_errors import GoneError, NameTakenError, TemplateChangedError
 from rl_operator.render.labels import controller_uid
 
 PATHS = [
@@ -90,6 +92,29 @@ async def test_a_name_conflict_is_described_with_the_owners_kind(
     api_with_a_pod.answers("GET", POD, Answer(pod_document(owner="another")))
     with pytest.raises(NameTakenError, match="is not this runtime's: delete or rename it, or rename the runtime"):
         await create_ours(client, pod_document(), owner="runtime")
+
+
+@pytest.mark.parametrize(
+    ("early", "said"),
+    [
+        ({"data": {"a": "2"}}, "a differs"),
+        ({"data": {}}, "a is missing"),
+        ({"data": {"a": "1", "b": "", "c": "", "d": "", "e": "", "f": ""}}, "'b' is added, .*'e' is added and 1 more"),
+        ({"immutable": False}, "it is not immutable"),
+    ],
+)
+async def test_a_frozen_config_map_that_was_there_before(
+    api: FakeApi, client: ClusterClient, early: dict[str, Any], said: str
+) -> None:
+    """Its name and its owner are known before the run starts."""
+    frozen = {**pod_document(), "kind": "ConfigMap", "immutable": True, "data": {"a": "1"}}
+    folder = "/api/v1/namespaces/team-a/configmaps"
+    api.answers("POST", folder, Answer({"message": "exists"}, 409), Answer({"message": "exists"}, 409))
+    place = f"{folder}/{frozen['metadata']['name']}"
+    api.answers("GET", place, Answer({**frozen, **early}), Answer(frozen))
+    with pytest.raises(TemplateChangedError, match=said):
+        await create_ours(client, frozen)
+    assert await create_ours(client, frozen) == frozen
 
 
 def test_only_a_controller_counts_as_owner() -> None:

@@ -2,7 +2,8 @@ import contextlib
 
 import pytest
 
-from tinker_atropos.environments.runner.loading.environment_files import locate_environment
+from rl_contract.content_hash import sha256_of_texts
+from tinker_atropos.environments.runner.loading.environment_files import locate_environment, sha256_of_files
 from tinker_atropos.errors import ConfigError
 
 
@@ -33,3 +34,17 @@ WRONG = {
 def test_a_missing_environment(name, message):
     with pytest.raises(ConfigError, match=message):
         locate_environment(name)
+
+
+def test_files_are_known_by_their_hash_as_the_kubelet_mounts_them(tmp_path):
+    """Links into a folder that is exchanged as a whole; Python's own cache does not count, a file more does."""
+    mounted = tmp_path / "..2026"
+    mounted.mkdir()
+    (mounted / "mine.py").write_bytes("x = 'ä'\r\n".encode())
+    (tmp_path / "..data").symlink_to(mounted)
+    (tmp_path / "mine.py").symlink_to(mounted / "mine.py")
+    (tmp_path / "__pycache__").mkdir()
+    frozen = sha256_of_texts({"mine.py": "x = 'ä'\r\n"})
+    assert sha256_of_files(tmp_path) == frozen
+    (tmp_path / "more.py").write_bytes(b"\xff")
+    assert sha256_of_files(tmp_path) != frozen
