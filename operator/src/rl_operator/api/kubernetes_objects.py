@@ -303,7 +303,7 @@ class JobObject(KubernetesObject, total=False):
 # --- network ------------------------------------------------------------------------------------------------------
 
 
-class LabelRequirement(TypedDict, total=False):
+class SelectorRequirement(TypedDict, total=False):
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     values: list[str]
@@ -313,7 +313,7 @@ class PodSelector(TypedDict, total=False):
     """Empty: everything."""
 
     matchLabels: dict[str, str]
-    matchExpressions: list[LabelRequirement]
+    matchExpressions: list[SelectorRequirement]
 
 
 AddressBlock = TypedDict("AddressBlock", {"cidr": str, "except": list[str]}, total=False)

@@ -17,7 +17,7 @@ RETRY_SECONDS = RETRY_AFTER.total_seconds()
 
 
 @pytest.fixture
-def cluster() -> Iterator[SimulatedCluster]:
+def crowded() -> Iterator[SimulatedCluster]:
     """One slot, held by a run whose namespace has no room for its pod, and another run that waits for it."""
     cluster = SimulatedCluster(limit=1)
     cluster.api.over_quota.add("blocked")
@@ -61,61 +61,61 @@ def end(cluster: SimulatedCluster, name: str) -> None:
     settle(cluster)
 
 
-def test_its_slot_goes_to_the_next_run_after_a_minute(cluster: SimulatedCluster) -> None:
-    settle(cluster, 50)
-    assert (pods_of(cluster), status(cluster, "waiting")["queue"]["place"]) == ([], 1)
-    settle(cluster, 40)
-    assert pods_of(cluster) == ["waiting"]
-    blocked = status(cluster, "blocked")
+def test_its_slot_goes_to_the_next_run_after_a_minute(crowded: SimulatedCluster) -> None:
+    settle(crowded, 50)
+    assert (pods_of(crowded), status(crowded, "waiting")["queue"]["place"]) == ([], 1)
+    settle(crowded, 40)
+    assert pods_of(crowded) == ["waiting"]
+    blocked = status(crowded, "blocked")
     assert (blocked["phase"], blocked["attempt"], blocked["queue"]["active"]) == ("Pending", 1, 1)
 
 
-def test_it_takes_the_next_free_slot_once_its_pod_can_be_created(cluster: SimulatedCluster) -> None:
-    settle(cluster, QUOTA)
-    cluster.api.over_quota.clear()
-    settle(cluster, 10 * RETRY_SECONDS)
-    assert pods_of(cluster) == ["waiting"], "the limit holds"
-    cluster.apply("younger")
-    settle(cluster)
-    end(cluster, "waiting")
-    assert pods_of(cluster) == ["blocked", "waiting"]
-    assert "queue" not in status(cluster, "blocked")
-    assert status(cluster, "younger")["queue"]["place"] == 1
+def test_it_takes_the_next_free_slot_once_its_pod_can_be_created(crowded: SimulatedCluster) -> None:
+    settle(crowded, QUOTA)
+    crowded.api.over_quota.clear()
+    settle(crowded, 10 * RETRY_SECONDS)
+    assert pods_of(crowded) == ["waiting"], "the limit holds"
+    crowded.apply("younger")
+    settle(crowded)
+    end(crowded, "waiting")
+    assert pods_of(crowded) == ["blocked", "waiting"]
+    assert "queue" not in status(crowded, "blocked")
+    assert status(crowded, "younger")["queue"]["place"] == 1
 
 
-def test_without_others_it_starts_by_itself(cluster: SimulatedCluster) -> None:
-    cluster.delete_run("waiting")
-    settle(cluster, QUOTA)
-    cluster.api.over_quota.clear()
-    settle(cluster, RETRY_SECONDS + 1)
-    assert (pods_of(cluster), status(cluster, "blocked")["attempt"]) == (["blocked"], 1)
+def test_without_others_it_starts_by_itself(crowded: SimulatedCluster) -> None:
+    crowded.delete_run("waiting")
+    settle(crowded, QUOTA)
+    crowded.api.over_quota.clear()
+    settle(crowded, RETRY_SECONDS + 1)
+    assert (pods_of(crowded), status(crowded, "blocked")["attempt"]) == (["blocked"], 1)
 
 
-def test_a_restarted_operator_knows_who_holds_the_slot(cluster: SimulatedCluster) -> None:
-    settle(cluster, QUOTA)
-    cluster.api.over_quota.clear()
-    cluster.start_operator()
-    settle(cluster, RETRY_SECONDS)
-    assert pods_of(cluster) == ["waiting"]
+def test_a_restarted_operator_knows_who_holds_the_slot(crowded: SimulatedCluster) -> None:
+    settle(crowded, QUOTA)
+    crowded.api.over_quota.clear()
+    crowded.start_operator()
+    settle(crowded, RETRY_SECONDS)
+    assert pods_of(crowded) == ["waiting"]
 
 
-def test_a_further_attempt_gives_the_slot_back_too(cluster: SimulatedCluster) -> None:
-    settle(cluster, QUOTA)
-    [pod] = cluster.pods()
-    at = format_time(cluster.api.now)
-    cluster.play(pod, "Failed", {"api": ready(), "trainer": terminated(1, at=at), "environment": terminated(0)})
-    cluster.api.over_quota = {"waiting"}
-    settle(cluster)
-    settle(cluster, QUOTA)
-    assert status(cluster, "waiting")["attempt"] == 2, "the first attempt's pod ends no other attempt"
-    assert status(cluster, "waiting")["failedAttempts"] == 1
-    assert "gave its slot" in status(cluster, "waiting")["message"]
-    assert pods_of(cluster) == ["blocked", "waiting"], "of the first attempt"
+def test_a_further_attempt_gives_the_slot_back_too(crowded: SimulatedCluster) -> None:
+    settle(crowded, QUOTA)
+    [pod] = crowded.pods()
+    at = format_time(crowded.api.now)
+    crowded.play(pod, "Failed", {"api": ready(), "trainer": terminated(1, at=at), "environment": terminated(0)})
+    crowded.api.over_quota = {"waiting"}
+    settle(crowded)
+    settle(crowded, QUOTA)
+    assert status(crowded, "waiting")["attempt"] == 2, "the first attempt's pod ends no other attempt"
+    assert status(crowded, "waiting")["failedAttempts"] == 1
+    assert "gave its slot" in status(crowded, "waiting")["message"]
+    assert pods_of(crowded) == ["blocked", "waiting"], "of the first attempt"
 
 
-def test_tries_cost_few_writes(cluster: SimulatedCluster) -> None:
-    cluster.delete_run("waiting")
-    settle(cluster, QUOTA)
-    before = cluster.api.writes
-    settle(cluster, 10 * RETRY_SECONDS)
-    assert cluster.api.writes - before <= 10 * 4 + 4, "the slot, the refused pod, the slot again"
+def test_tries_cost_few_writes(crowded: SimulatedCluster) -> None:
+    crowded.delete_run("waiting")
+    settle(crowded, QUOTA)
+    before = crowded.api.writes
+    settle(crowded, 10 * RETRY_SECONDS)
+    assert crowded.api.writes - before <= 10 * 4 + 4, "the slot, the refused pod, the slot again"

@@ -22,7 +22,7 @@ from tinker_atropos.trainer.backend.answers import (
     TRAINING,
     BackendAnswers,
     HeardClient,
-    Meaning,
+    AnswerMeaning,
     Patience,
     is_full,
     meaning_of,
@@ -80,48 +80,48 @@ def paused(state: str, reason: str | None = None) -> dict[str, Any]:
 
 LOGIN = httpx.Response(200, html="<title>Log in</title>")
 
-MEANINGS: dict[str, tuple[httpx.Response, Meaning]] = {
+MEANINGS: dict[str, tuple[httpx.Response, AnswerMeaning]] = {
     "paused": (
         httpx.Response(408, json=paused("paused_capacity", "Tinker is\n short on capacity")),
-        Meaning("BackendPaused", "Tinker is short on capacity"),
+        AnswerMeaning("BackendPaused", "Tinker is short on capacity"),
     ),
     "paused, by an older server": (
         httpx.Response(200, json=paused("paused_rate_limit")),
-        Meaning("BackendPaused", "its rate limit is reached"),
+        AnswerMeaning("BackendPaused", "its rate limit is reached"),
     ),
     "at work": (httpx.Response(408, json=paused("active")), ANSWER),
     "at work, and says no more": (httpx.Response(408, json={"type": "try_again"}), ANSWER),
-    "a gateway's own timeout": (httpx.Response(408, text="stream timeout"), Meaning(said="HTTP 408: stream timeout")),
+    "a gateway's own timeout": (httpx.Response(408, text="stream timeout"), AnswerMeaning(said="HTTP 408: stream timeout")),
     "too many requests": (
         httpx.Response(429, json={"detail": "slow down"}),
-        Meaning("BackendPaused", "HTTP 429: slow down"),
+        AnswerMeaning("BackendPaused", "HTTP 429: slow down"),
     ),
-    "too many requests, in no words": (httpx.Response(429), Meaning("BackendPaused", "HTTP 429")),
+    "too many requests, in no words": (httpx.Response(429), AnswerMeaning("BackendPaused", "HTTP 429")),
     "full": (
         httpx.Response(400, json={"detail": ADAPTERS}),
-        Meaning("BackendFull", f"HTTP 400: {ADAPTERS}"),
+        AnswerMeaning("BackendFull", f"HTTP 400: {ADAPTERS}"),
     ),
     "full, in OpenAI's shape": (
         httpx.Response(503, json={"error": {"message": "no capacity", "code": 1}}),
-        Meaning("BackendFull", "HTTP 503: no capacity"),
+        AnswerMeaning("BackendFull", "HTTP 503: no capacity"),
     ),
     "full, in plain text": (
         httpx.Response(409, text="too many sessions"),
-        Meaning("BackendFull", "HTTP 409: too many sessions"),
+        AnswerMeaning("BackendFull", "HTTP 409: too many sessions"),
     ),
     "a refusal": (httpx.Response(400, json={"detail": WRONG[0]}), ANSWER),
     "a key that is refused": (httpx.Response(401, json={"detail": "no such key"}), ANSWER),
-    "a fault": (httpx.Response(500, json={"detail": "boom"}), Meaning(said="HTTP 500: boom")),
-    "a fault, in no words": (httpx.Response(500), Meaning(said="HTTP 500")),
+    "a fault": (httpx.Response(500, json={"detail": "boom"}), AnswerMeaning(said="HTTP 500: boom")),
+    "a fault, in no words": (httpx.Response(500), AnswerMeaning(said="HTTP 500")),
     "a gateway": (
         httpx.Response(502, html="<h1>Bad Gateway</h1>"),
-        Meaning(said="HTTP 502: an HTML page"),
+        AnswerMeaning(said="HTTP 502: an HTML page"),
     ),
-    "a way to somewhere else": (httpx.Response(302), Meaning(said="HTTP 302")),
-    "a login page": (LOGIN, Meaning(said="HTTP 200 with an HTML page: is it a Tinker API?")),
+    "a way to somewhere else": (httpx.Response(302), AnswerMeaning(said="HTTP 302")),
+    "a login page": (LOGIN, AnswerMeaning(said="HTTP 200 with an HTML page: is it a Tinker API?")),
     "JSON that is none": (
         httpx.Response(500, content=b"{", headers={"content-type": "application/json"}),
-        Meaning(said="HTTP 500: {"),
+        AnswerMeaning(said="HTTP 500: {"),
     ),
     "a result": (httpx.Response(200, json={"request_id": "1"}), ANSWER),
     "a list": (httpx.Response(200, json=[1]), ANSWER),
@@ -129,7 +129,7 @@ MEANINGS: dict[str, tuple[httpx.Response, Meaning]] = {
 
 
 @pytest.mark.parametrize(("response", "meaning"), MEANINGS.values(), ids=MEANINGS)
-def test_meaning(response: httpx.Response, meaning: Meaning) -> None:
+def test_meaning(response: httpx.Response, meaning: AnswerMeaning) -> None:
     assert meaning_of(response) == meaning
 
 
@@ -141,7 +141,7 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def heard_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Of what was heard, and nothing was heard yet."""
     clock = Clock()
     monkeypatch.setattr(HEARD, "_lanes", {})
@@ -217,14 +217,14 @@ async def test_results_of_samples_are_told_from_those_of_training() -> None:
     assert HEARD.paused(SAMPLING) is None
 
 
-def test_a_pause_is_told_when_it_lasts_and_while_it_does(clock: Clock) -> None:
+def test_a_pause_is_told_when_it_lasts_and_while_it_does(heard_clock: Clock) -> None:
     lane, still = HEARD.lane(TRAINING, "result"), HEARD.standstill
     assert still is not None
-    lane.hear(Meaning("BackendPaused", "short on capacity"))
+    lane.hear(AnswerMeaning("BackendPaused", "short on capacity"))
     HEARD.look()
     assert still.pause is None, "a moment's pause is no news"
-    clock.seconds = PATIENCE_SECONDS
-    lane.hear(Meaning("BackendPaused", "short on capacity"))
+    heard_clock.seconds = PATIENCE_SECONDS
+    lane.hear(AnswerMeaning("BackendPaused", "short on capacity"))
     HEARD.look()
     assert still.pause is not None
     assert (still.pause.cause, still.seconds) == ("BackendPaused", PATIENCE_SECONDS)
@@ -234,12 +234,12 @@ def test_a_pause_is_told_when_it_lasts_and_while_it_does(clock: Clock) -> None:
     assert still.resumed_at is not None
 
 
-def test_a_pause_of_what_is_no_longer_asked_is_over(clock: Clock) -> None:
-    HEARD.lane(SAMPLING, "result").hear(Meaning("BackendPaused", "short on capacity"))
-    clock.seconds = 110
+def test_a_pause_of_what_is_no_longer_asked_is_over(heard_clock: Clock) -> None:
+    HEARD.lane(SAMPLING, "result").hear(AnswerMeaning("BackendPaused", "short on capacity"))
+    heard_clock.seconds = 110
     HEARD.look()
     assert HEARD.paused(SAMPLING) is not None
-    clock.seconds = 130
+    heard_clock.seconds = 130
     HEARD.look()
     assert HEARD.paused(SAMPLING) is None
 
@@ -271,15 +271,18 @@ async def waiting(patience: Patience, hear: Callable[[int], None], monkeypatch: 
         return str(await answered("forward_backward", patience, future))
 
 
-async def test_an_answer_renews_the_deadline_and_a_pause_has_its_own(clock: Clock, monkeypatch) -> None:
+async def test_an_answer_renews_the_deadline_and_a_pause_has_its_own(heard_clock: Clock, monkeypatch) -> None:
     lane = HEARD.lane(TRAINING, "result")
-    assert await waiting(Patience(0.05), lambda _: lane.hear(Meaning("BackendPaused", "short")), monkeypatch) == "done"
+    assert (
+        await waiting(Patience(0.05), lambda _: lane.hear(AnswerMeaning("BackendPaused", "short")), monkeypatch)
+        == "done"
+    )
     lane.hear(ANSWER)
     assert await waiting(Patience(0.05), lambda _: lane.hear(ANSWER), monkeypatch) == "done", "try again, it is at work"
 
     def lasts(number: int) -> None:
-        clock.seconds = number
-        lane.hear(Meaning("BackendPaused", "short on capacity"))
+        heard_clock.seconds = number
+        lane.hear(AnswerMeaning("BackendPaused", "short on capacity"))
 
     with pytest.raises(BackendError, match=r"trainer.backend_pause_seconds \(30 s\): short on capacity"):
         await waiting(Patience(0.05, pause=30), lasts, monkeypatch)
@@ -294,7 +297,7 @@ async def test_another_kind_of_answer_does_not_renew_it(monkeypatch) -> None:
 async def test_nothing_but_errors_is_told_as_what_was_answered(monkeypatch) -> None:
     lane = HEARD.lane(TRAINING, "request")
     with pytest.raises(BackendError, match=r"backend_deadline_seconds \(0.05 s\): it answers HTTP 500: boom"):
-        await waiting(Patience(0.05), lambda _: lane.hear(Meaning(said="HTTP 500: boom")), monkeypatch)
+        await waiting(Patience(0.05), lambda _: lane.hear(AnswerMeaning(said="HTTP 500: boom")), monkeypatch)
 
 
 class Submission:

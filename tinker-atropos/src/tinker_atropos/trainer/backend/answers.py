@@ -54,14 +54,14 @@ class Patience(NamedTuple):
         return cls(settings.backend_deadline_seconds, settings.backend_pause_seconds)
 
 
-class Meaning(NamedTuple):
+class AnswerMeaning(NamedTuple):
     """Of an answer: it is one, or asks for patience (`cause`), or is an error that may pass (`said`)."""
 
     cause: PauseCause | None = None
     said: str = ""
 
 
-ANSWER: Final = Meaning()
+ANSWER: Final = AnswerMeaning()
 
 QUEUE_STATES: Final = {"paused_capacity": "it is short on capacity", "paused_rate_limit": "its rate limit is reached"}
 
@@ -91,7 +91,7 @@ def is_full(said: str) -> bool:
     return _FULL.search(said) is not None and _OF_THE_REQUEST.search(said) is None
 
 
-def meaning_of(response: httpx.Response) -> Meaning:
+def meaning_of(response: httpx.Response) -> AnswerMeaning:
     """Of one that was read, unless its content is neither JSON nor HTML."""
     status, kind = response.status_code, response.headers.get("content-type", "")
     if status < 300 and not ("html" in kind or "json" in kind):
@@ -101,15 +101,15 @@ def meaning_of(response: httpx.Response) -> Meaning:
     if isinstance(told, dict) and told.get("type") == "try_again" and (status < 300 or status == 408):
         state = str(told.get("queue_state") or "")
         reason = str(told.get("queue_state_reason") or QUEUE_STATES.get(state, state))
-        return Meaning("BackendPaused", _short(reason)) if state.startswith("paused") else ANSWER
+        return AnswerMeaning("BackendPaused", _short(reason)) if state.startswith("paused") else ANSWER
     if status < 300:
-        return Meaning(said=f"HTTP {status} with an HTML page: is it a Tinker API?") if "html" in kind else ANSWER
+        return AnswerMeaning(said=f"HTTP {status} with an HTML page: is it a Tinker API?") if "html" in kind else ANSWER
     said = f"HTTP {status}: {_short(_words(told, kind, content))}".removesuffix(": ")
     if status == 429:
-        return Meaning("BackendPaused", said)
+        return AnswerMeaning("BackendPaused", said)
     if status in (400, 403, 409, 503) and is_full(said):
-        return Meaning("BackendFull", said)
-    return Meaning(said=said) if status >= 500 or status == 408 or status < 400 else ANSWER
+        return AnswerMeaning("BackendFull", said)
+    return AnswerMeaning(said=said) if status >= 500 or status == 408 or status < 400 else ANSWER
 
 
 def _words(told: Any, kind: str, content: bytes) -> str:
@@ -153,7 +153,7 @@ class Lane:
     trouble: str | None = None
     asks_again_at: float = 0.0
 
-    def hear(self, meaning: Meaning, again_in: float = 0.0) -> None:
+    def hear(self, meaning: AnswerMeaning, again_in: float = 0.0) -> None:
         now = self.clock()
         self.trouble = meaning.said or None if meaning.cause is None else None
         if meaning.cause:
@@ -271,7 +271,7 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-def _is_held(request: httpx.Request, meaning: Meaning, *, results: bool) -> bool:
+def _is_held(request: httpx.Request, meaning: AnswerMeaning, *, results: bool) -> bool:
     """Whether it is sent again from here. A result that has failed stays so, the SDK asks again for one that is not
     there yet, and it holds samples back by itself, all of them together.
     """
@@ -280,7 +280,7 @@ def _is_held(request: httpx.Request, meaning: Meaning, *, results: bool) -> bool
     return not results or meaning.said.startswith("HTTP 429")
 
 
-async def _passed_on(response: httpx.Response, meaning: Meaning, *, results: bool, took: float) -> httpx.Response:
+async def _passed_on(response: httpx.Response, meaning: AnswerMeaning, *, results: bool, took: float) -> httpx.Response:
     """The SDK asks again for a result at once: not more than twice a second. It cannot read a page, and gives up."""
     if results and meaning is not ANSWER and took < FIRST_PAUSE_SECONDS:
         await asyncio.sleep(FIRST_PAUSE_SECONDS - took)

@@ -35,7 +35,7 @@ from tinker_atropos.trainer.backend.answers import (
     SAMPLING,
     TRAINING,
     Asked,
-    Meaning,
+    AnswerMeaning,
     Patience,
     is_full,
 )
@@ -201,7 +201,7 @@ async def submitted(doing: str, patience: Patience, submit: Callable[[], Any], *
                 said = _sentence(_root(error))
                 if not (opening and refused(error) and is_full(said)):
                     raise
-                lane.hear(Meaning("BackendFull", said), pause)
+                lane.hear(AnswerMeaning("BackendFull", said), pause)
                 await _in_time(patience, asyncio.sleep(pause), TRAINING)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             else:
