@@ -23,6 +23,7 @@ from rl_contract.logs import LogFormat, configure_logging, log_format_of
 from rl_contract.processes import ExitCode
 from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
 from tinker_atropos.result import write_reason
+from tinker_atropos.running_time import run
 
 logger = logging.getLogger(__name__)
 
@@ -308,7 +309,7 @@ def replay(
 def _run(main: Coroutine[Any, Any, None], log_format: LogFormat) -> None:
     """Run a container's main coroutine to its end."""
     configure_logging(log_format)
-    asyncio.run(main)
+    run(main)
 
 
 def main() -> None:

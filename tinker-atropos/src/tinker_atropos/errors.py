@@ -70,9 +70,15 @@ class BudgetReachedError(RunError):
 
 
 class EnvironmentLostError(RunError):
-    """The environment failed, exited early or stopped renewing its lease."""
+    """The environment failed or exited early."""
 
     error_class = "environment"
+
+
+class SilenceError(RunError):
+    """A process of the run said nothing for too long, although it may live: no code of the run is at fault."""
+
+    error_class = "silence"
 
 
 class InternalError(RunError):

@@ -40,7 +40,16 @@ class ExitCode(IntEnum):
 
 
 ErrorClass = Literal[
-    "config", "credentials", "billing", "backend", "checkpoint", "diverged", "environment", "budget", "internal"
+    "config",
+    "credentials",
+    "billing",
+    "backend",
+    "checkpoint",
+    "diverged",
+    "environment",
+    "silence",
+    "budget",
+    "internal",
 ]
 """Whose fault it is that a run cannot continue, in the trainer's result."""
 
@@ -55,6 +64,9 @@ DISK_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 NO_SPACE_STATUS: Final = 507
 """HTTP's status of an answer for which the disk has no room. The request is to be sent again, until it has."""
+
+TRAINER_LOST: Final = "the trainer is lost"
+"""How an environment begins to say that it ended for want of a trainer."""
 
 EVALUATOR: Final = 0
 """The index of the environment that runs the evaluations."""

@@ -23,6 +23,7 @@ from tinker_atropos.errors import (
     DivergedError,
     EnvironmentLostError,
     RunError,
+    SilenceError,
 )
 from tinker_atropos.trainer.api_reports import ApiReports
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
@@ -358,7 +359,7 @@ class TrainerAttempt:
         """An environment that ends after training has evaluated the final weights: AttemptEnd waits for it."""
         try:
             await self.ending.lease.environment_lost()
-        except EnvironmentLostError:
+        except (EnvironmentLostError, SilenceError):
             if not self.state.complete:
                 raise
         await forever()

@@ -96,6 +96,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         wandb = wandb_settings(settings, config, os.environ)
         sink = wandb_tracker(wandb, os.environ, settings.wandb_close_seconds)
         run = Run(settings, config, results, sink, stop, tokenizer=tokenizer, ledger_folder=folder)
+        run.watch_for_freezes()
 
         async def show_history(request: Request) -> Response:
             """All metrics of each point or, with `?figures=loss,staleness`, only those and the step."""

@@ -13,6 +13,7 @@ from tinker_atropos.errors import (
     RunError,
 )
 from tinker_atropos.result import ResultFile
+from tinker_atropos.running_time import PROCESS
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.api_reports import ApiReports
 from tinker_atropos.trainer.attempt import AttemptEnd, TrainerAttempt
@@ -46,6 +47,9 @@ from tinker_atropos.trainer.trajectories.lease import TrainerLease
 from tinker_atropos.trainer.update.ess_steering import AllowedStaleness
 
 logger = logging.getLogger(__name__)
+
+TOLD_SECONDS = 600.0
+"""How long a freeze is among the warnings."""
 
 
 class Run:
@@ -106,6 +110,22 @@ class Run:
             AttemptEnd(state, weights, reports, lease, relay, stop, schedule, tinker.eval_deadline_seconds),
             companions=(lease.keep, relay.keep, accounting.keep),
         )
+
+    def watch_for_freezes(self) -> None:
+        """Tell in the status that this process did not run for a while."""
+        loop = asyncio.get_running_loop()
+
+        def tell(seconds: float) -> None:
+            loop.call_soon_threadsafe(self._froze, seconds)
+
+        PROCESS.listeners.append(tell)
+
+    def _froze(self, seconds: float) -> None:
+        sentence = f"the trainer did not run for {seconds:.0f} s: short of CPU, or frozen?"
+        logger.warning("%s", sentence)
+        self.state.status.standstill.froze(seconds)
+        self.state.status.warn("froze", sentence)
+        asyncio.get_running_loop().call_later(TOLD_SECONDS, self.state.status.warn, "froze", None)
 
     def _evaluated_at(self, step: int, record: MetricsRecord) -> None:
         if (figure := record.held_out) is not None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 import sys
 import time
 from dataclasses import replace
@@ -30,6 +31,11 @@ SHORT_LIVES_ALLOWED = 5
 
 STOP_SECONDS = 5.0
 
+KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""For connections that are accepted: a node that vanished is missed within 30 s. A frozen process has a kernel that
+answers.
+"""
+
 logger = logging.getLogger(__name__)
 
 
@@ -46,6 +52,10 @@ async def run_api(settings: Settings, data: Path, max_journal_bytes: int = DEFAU
         bind(address.host, address.port, RL_API_URL) as data_socket,
         bind(settings.ops_host, settings.ops_port, RL_OPS_PORT) as ops_socket,
     ):
+        data_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEP_ALIVE.items():
+            if hasattr(socket, option):  # not everywhere
+                data_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         Journal(data, max_journal_bytes).close()  # a journal that cannot be opened is reported once, by name
         logger.info("trajectory API on %s:%d, journal in %s", address.host, address.port, data)
         options = WorkerOptions(

@@ -16,10 +16,11 @@ address, not a header); all others get a 403.
 | `GET /status-env` | environments | a pace; one can keep another's number alive |
 | `POST /scored_data`, `/scored_data_list` | environments | groups with any scores, under any number: that is an environment's purpose; bounded by body, vocabulary, batch and journal |
 | `PUT /rl/lease/environment` | environments | at most MAX_LEASES at a time; one can report that it is alive or failed |
+| `GET /rl/lease/environment` | environments | a connection that stays open while its process lives |
 | `POST /rl/metrics` | environments | any metric, including an evaluation's, but none of the trainer's (`trainer/reporting/relay.py`); at most MAX_METRICS names and METRICS_BODY_BYTES per report, METRICS_KEPT reports |
 | `POST /rl/items` | environments | one can take items out of the run's order, and say that they ended: they are not trained; at most MOST_UNDER_WAY at a time |
 | `POST /register`, `GET /batch`, `POST /rl/drop`, `/rl/progress` | trainer | would wipe, steal, drop or end the run |
-| `PUT /rl/lease/trainer` | trainer | would end the run for everyone |
+| `PUT /rl/lease/trainer`, `GET` | trainer | would end the run for everyone |
 | `GET /rl/books`, `/rl/items/state`, `/rl/metrics`, `/latest_example` | trainer | counts, metrics and rollouts of all environments: no other client needs them |
 
 So a hostile environment can spoil, stall or end its own run, which it could do by its scores alone, and drive this
@@ -72,7 +73,7 @@ from tinker_atropos.trajectory_api.messages.requests import (
     StepBatch,
     TrainerRegistration,
 )
-from tinker_atropos.trajectory_api.service.held_leases import PEERS, Role
+from tinker_atropos.trajectory_api.service.held_leases import PEERS, Role, lease_key
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
 from tinker_atropos.trajectory_api.store.batches import latest_group
 from tinker_atropos.trajectory_api.store.books import oldest_queued_at, read_books
@@ -226,6 +227,14 @@ async def renew_lease(request: Request, role: Role) -> Response:
     )
 
 
+async def hold_lease(request: Request, role: Role) -> Response:
+    """Not answered: while the connection is open, the process lives (`held_connection.py`)."""
+    with _service(request).leases.connected(lease_key(role, request.query_params.get("id", ""))):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+    return Response(status_code=204)
+
+
 async def record_progress(request: Request) -> Response:
     service = _service(request)
     await service.record_progress(await read(ProgressReport, request))
@@ -327,6 +336,7 @@ ROUTES = [
     Route("/scored_data", receive_group, methods=["POST"]),
     Route("/scored_data_list", receive_groups, methods=["POST"]),
     Route("/rl/lease/environment", partial(renew_lease, role="environment"), methods=["PUT"]),
+    Route("/rl/lease/environment", partial(hold_lease, role="environment")),
     Route("/rl/metrics", add_metrics, methods=["POST"]),
     Route("/rl/items", deal_items, methods=["POST"]),
     # For the trainer.
@@ -334,6 +344,7 @@ ROUTES = [
     trainers_only("/batch", take_batch),
     trainers_only("/latest_example", show_latest_example),
     trainers_only("/rl/lease/trainer", partial(renew_lease, role="trainer"), "PUT"),
+    trainers_only("/rl/lease/trainer", partial(hold_lease, role="trainer")),
     trainers_only("/rl/progress", record_progress, "POST"),
     trainers_only("/rl/drop", drop_groups, "POST"),
     trainers_only("/rl/books", show_books),

@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from rl_contract.logs import configure_logging, log_format_of
 from rl_contract.processes import ExitCode
 from tinker_atropos.errors import RunError
+from tinker_atropos.running_time import run
 from tinker_atropos.serving import below, ops_app, serve
 from tinker_atropos.trajectory_api.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.messages.requests import Books
@@ -174,7 +175,7 @@ def main() -> None:
     sys.setswitchinterval(0.0005)  # the journal's thread waits for the interpreter lock after each statement
     configure_logging(log_format_of())
     try:
-        asyncio.run(run_worker(WorkerOptions(**orjson.loads(sys.argv[1]))))
+        run(run_worker(WorkerOptions(**orjson.loads(sys.argv[1]))))
     except RunError as error:
         logger.error("%s", error)  # noqa: TRY400 -- the message is enough
         sys.exit(error.exit_code)

@@ -161,7 +161,10 @@ def _failed_by_itself(pod: PodObservation) -> bool:
 def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
     """Find the container that failed first. The trainer's own report takes precedence over exit codes."""
     trainer, error = pod.container(TRAINER_CONTAINER), pod.result.error if pod.result else None
-    if error and error.error_class == "environment":
+    if error and error.error_class == "silence" and not (lost or _ended_first(pod, trainer)):
+        code = trainer.exit_code if trainer else None
+        return Ending(Fate.INFRASTRUCTURE, "ProcessSilent", TRAINER_CONTAINER, code, clean(error.message))
+    if error and error.error_class in ("environment", "silence"):
         return _blame_environment(pod, lost, clean(error.message))
     if error and error.error_class == "budget":
         return Ending(Fate.STOPPED, BUDGET_REACHED, message=clean(error.message))
@@ -181,6 +184,14 @@ def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
         )
         return Ending(Fate.INFRASTRUCTURE, "PodRejected", message=words)
     return Ending(Fate.INFRASTRUCTURE, "UnexpectedExit", message="The pod ended in order before the training did.")
+
+
+def _ended_first(pod: PodObservation, trainer: ContainerObservation | None) -> bool:
+    """Whether the environment had failed when the trainer missed it: it was not only silent."""
+    inside = pod.container(ENVIRONMENT_CONTAINER)
+    if inside is None or not inside.exit_code:
+        return False
+    return not (trainer and trainer.finished_at and inside.finished_at) or inside.finished_at <= trainer.finished_at
 
 
 def _blame_environment(pod: PodObservation, lost: Ending | None, said_by_trainer: str) -> Ending:

@@ -263,6 +263,11 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
         "The environment ended in order before the training did.", "Its code must serve until the run is over."
     ),
     "EnvironmentLost": _ends("The trainer lost contact with all environments.", "Look at the environment's log."),
+    "ProcessSilent": _ends(
+        "A process of the run said nothing for too long, and none of them had failed: it was frozen, or short of CPU.",
+        "Nothing; another attempt continues from the checkpoint. If it happens again, raise spec.resources of the"
+        " RLRuntime.",
+    ),
     "ApiFailed": _ends("The trajectory API failed.", "Read its words in the message: most often its disk is full."),
     "OOMKilled": _ends(
         "A container needed more memory than its limit.",

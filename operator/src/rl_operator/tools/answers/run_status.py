@@ -40,6 +40,7 @@ RETRYABLE: Final = DISRUPTIONS | {
     "PodDeleted",
     "PodLost",
     "PodRejected",
+    "ProcessSilent",
     "UnexpectedExit",
 }
 """Not the run's own fault: the same run may succeed another time, without a fix."""

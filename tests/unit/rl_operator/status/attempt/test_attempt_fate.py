@@ -29,6 +29,9 @@ from rl_operator.status.phase_and_action import assess
 LATER = "2026-05-01T12:01:00Z"
 """Ninety seconds after the containers' end."""
 
+MISSED = terminated(1, failed_result("silence", "the environment fell silent"))
+"""A trainer that has heard nothing of its environment."""
+
 GONE = terminated(1, failed_result("environment", "it is gone"))
 """A trainer whose environment is."""
 
@@ -57,6 +60,7 @@ FATES = {
             spec={"containers": [{"name": "trainer", "resources": {"limits": {"memory": "40Mi"}}}]},
         ),
         "trainer out of memory": ended_pod(terminated(137, result(outcome="running"), "OOMKilled")),
+        "environment out of memory, silent to the trainer": ended_pod(MISSED, terminated(137, reason="OOMKilled")),
         "environment out of memory": ended_pod(GONE, terminated(137, reason="OOMKilled")),
     },
     "APPLICATION TrainerFailed": {
@@ -92,6 +96,15 @@ FATES = {
     },
     "APPLICATION EnvironmentLeftEarly": {
         "environment left early": ended_pod(terminated(1, failed_result("environment", "it left")))
+    },
+    "INFRASTRUCTURE ProcessSilent": {
+        "the environment was silent, and ended when it was asked to": ended_pod(MISSED, terminated(0)),
+        "the environment was frozen, and killed with its pod": ended_pod(
+            MISSED, terminated(137, at="2026-05-01T13:00:00Z"), deleting=True
+        ),
+        "it had waited for a trainer that was silent": ended_pod(
+            terminated(1, failed_result("silence", "the trainer is lost")), terminated(0)
+        ),
     },
     "APPLICATION ApiFailed": {
         "api failed before the others started": make_pod(

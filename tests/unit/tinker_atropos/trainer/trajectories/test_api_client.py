@@ -1,6 +1,7 @@
 """The client against an api that is unreachable, restarts, or refuses; and the lease that it renews."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,8 +15,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.unit.tinker_atropos.run_configs import run_config
 
-from tinker_atropos.errors import EnvironmentLostError, InternalError
+from rl_contract.processes import TRAINER_LOST
+from tinker_atropos.errors import EnvironmentLostError, InternalError, SilenceError
 from tinker_atropos.serving import bind, serve
+from tinker_atropos.trainer.trajectories import api_client
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
 
@@ -32,6 +35,10 @@ class ScriptedApi:
         return Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "PUT"])])
 
     async def _answer(self, request: Request) -> Response:
+        if request.method == "GET" and request.url.path.startswith("/rl/lease/"):  # a held connection
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            return Response()
         body = await request.body()
         self.paths.append(f"{request.method} {request.url.path}?{request.url.query}".rstrip("?"))
         self.bodies.append(await request.json() if body else None)
@@ -192,19 +199,20 @@ async def test_registration_has_the_upstream_fields(client_of) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "message"),
+    ("state", "reason", "error", "message"),
     [
-        ("failed", "ValueError: boom", "the environment failed: ValueError: boom"),
-        ("lost", "no heartbeat for 15 s", "the environment fell silent: no heartbeat for 15 s"),
-        ("done", None, "the environment ended before the training was done"),
+        ("failed", "ValueError: boom", EnvironmentLostError, "the environment failed: ValueError: boom"),
+        ("lost", "no heartbeat for 15 s", SilenceError, "the environment fell silent: no heartbeat for 15 s"),
+        ("done", None, EnvironmentLostError, "the environment ended before the training was done"),
+        ("done", f"{TRAINER_LOST}: no heartbeat", SilenceError, f"training was done: {TRAINER_LOST}: no heartbeat"),
     ],
 )
-async def test_an_environment_that_ends_early_is_noticed_with_its_reason(client_of, state, reason, message) -> None:
+async def test_an_environment_that_ends_early_is_noticed(client_of, state, reason, error, message) -> None:
     api = ScriptedApi(lease("absent"), lease("working"), lease(state, reason))
     async with client_of(api) as client:
         held = TrainerLease(client)
         keeping = asyncio.create_task(held.keep())
-        with pytest.raises(EnvironmentLostError, match=message):
+        with pytest.raises(error, match=message):
             await asyncio.wait_for(held.environment_lost(), 20)
         keeping.cancel()
     assert {body["state"] for body in api.bodies} == {"starting"}
@@ -246,3 +254,45 @@ async def test_an_api_that_returned_with_an_empty_journal_is_noticed(client_of) 
         held.state = "working"
         with pytest.raises(InternalError, match="came back with an empty journal"):
             await asyncio.wait_for(held.keep(), 20)
+
+
+async def test_the_lease_is_renewed_while_the_event_loop_is_blocked() -> None:
+    """The api serves in a thread here; the trainer's loop computes for as long as two heartbeats take."""
+    api, apart, ports = ScriptedApi(lease("working")), asyncio.new_event_loop(), []
+    serving, over = threading.Event(), asyncio.Event()
+
+    async def serve_apart() -> None:
+        async with serve(api.app(), bind("127.0.0.1", 0, "RL_API_URL")) as port:
+            ports.append(port)
+            serving.set()
+            await over.wait()
+
+    thread = threading.Thread(target=apart.run_until_complete, args=(serve_apart(),))
+    thread.start()
+    assert serving.wait(60)
+    client = ApiClient(f"http://127.0.0.1:{ports[0]}")
+    keeping = asyncio.create_task(TrainerLease(client).keep())
+    while not api.bodies:  # bounded by the test's own limit
+        await asyncio.sleep(0.01)
+    before, give_up = len(api.bodies), time.monotonic() + 60
+    while len(api.bodies) < before + 2 and time.monotonic() < give_up:
+        pass  # the event loop of the trainer is busy
+    assert len(api.bodies) >= before + 2
+    keeping.cancel()
+    await asyncio.wait({keeping})
+    await client.close()
+    apart.call_soon_threadsafe(over.set)
+    await asyncio.to_thread(thread.join)
+    apart.close()
+
+
+async def test_an_api_that_takes_requests_and_answers_none_is_waited_for(monkeypatch) -> None:
+    """For longer than one that is away: it may be frozen."""
+    monkeypatch.setattr(api_client, "SILENT_SECONDS", 1.5)
+    with bind("127.0.0.1", 0, "x") as silent:
+        silent.listen()
+        client = ApiClient(f"http://127.0.0.1:{silent.getsockname()[1]}", retry_seconds=0.1)
+        client._client.timeout = 0.3
+        with pytest.raises(SilenceError, match=r"took requests and answered none for 1\.5 s \(GET /batch\): frozen"):
+            await client.batch(3)
+        await client.close()

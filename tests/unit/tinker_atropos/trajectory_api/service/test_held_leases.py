@@ -1,10 +1,13 @@
 """Leases of several environments, over HTTP, with a clock that the test controls."""
 
+import asyncio
+import time
 from functools import partial
 
 import pytest
 from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
+from tinker_atropos.held_connection import SILENT_SECONDS, HeldConnection
 from tinker_atropos.trajectory_api.messages.requests import LeaseReport
 from tinker_atropos.trajectory_api.service.held_leases import (
     MAX_LEASES,
@@ -230,3 +233,68 @@ async def test_all_peers_learn_which_evaluation_was_reported_last(start_api) -> 
         assert (await api.get("/rl/metrics"))["records"][0]["environment"] == 0
     async with start_api() as api:
         assert (await beat(api, "b", 0))["evaluated_step"] == 5
+
+
+@pytest.mark.parametrize(
+    ("silence", "expected"),
+    [
+        (15, LeaseView("working", "making rollouts")),
+        (90, LeaseView("working", "silent for more than 1 min: frozen, or short of CPU?")),
+        (SILENT_SECONDS + 1, LeaseView("lost", "no heartbeat from the environment for more than 600 seconds")),
+    ],
+)
+def test_a_silent_process_whose_connection_is_open_is_not_lost(silence, expected) -> None:
+    held = Lease(LeaseReport(state="working", reason="making rollouts"), renewed_at=100, held=True)
+    assert view("environment", held, 100 + silence) == expected
+
+
+async def becomes(what: str, condition) -> None:
+    give_up = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up, what
+        await asyncio.sleep(0.01)
+
+
+async def test_a_frozen_trainer_is_waited_for_until_its_connection_closes(start_api) -> None:
+    async with start_api() as api:
+        await api.begin()
+        held = HeldConnection(api.url, "/rl/lease/trainer")
+        await held.keep()
+        await api.lease("trainer", "working")
+        await becomes("the connection is known", lambda: api.service.leases._connections["trainer"] == 1)
+        api.clock.now += 7200
+        answer = await api.lease("environment", "working")
+        assert (answer["run_over"], answer["peer"]["state"]) == (False, "working")
+        assert answer["peer"]["reason"].endswith("frozen, or short of CPU?")
+        held.close()
+        await becomes("the connection is known", lambda: not api.service.leases._connections)
+        answer = await api.lease("environment", "working")
+        gone = {"state": "lost", "reason": "no heartbeat from the trainer for more than 15 seconds"}
+        assert (answer["run_over"], answer["peer"]) == (True, gone)
+
+
+async def test_of_several_environments_each_holds_its_own_connection(start_api) -> None:
+    async with start_api(environment_grace=300) as api:
+        await api.begin()
+        held = HeldConnection(api.url, "/rl/lease/environment?id=a")
+        await held.keep()
+        await becomes("the connection is known", lambda: api.service.leases._connections["environment/a"] == 1)
+        await beat(api, "a", 0)
+        await beat(api, "b", 1)
+        api.clock.now += 125
+        assert [each["state"] for each in api.service.leases.to_wire()] == ["working", "lost"]
+        assert api.service.leases.live_ids() == {"a"}, "its items stay its own"
+        held.close()
+        await becomes("the connection is known", lambda: not api.service.leases.live_ids())
+
+
+async def test_a_connection_is_known_to_be_closed_when_the_api_has_ended(start_api) -> None:
+    async with start_api() as api:
+        held = HeldConnection(api.url, "/rl/lease/trainer")
+        await held.keep()
+        assert held.open
+        await becomes("the connection is known", lambda: api.service.leases._connections["trainer"] == 1)
+    held.close()
+    await becomes("the connection is known", lambda: not held.open)
+    await held.keep()  # nothing listens: it tries again with the next heartbeat
+    assert not held.open

@@ -1,11 +1,12 @@
 """Time in which the trainer is able to sample: a pause of the backend counts toward no deadline of an environment."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
+
+from tinker_atropos.running_time import running_seconds
 
 
 @dataclass(slots=True)
@@ -16,8 +17,8 @@ class WorkingTime:
     _limits: set[asyncio.Timeout] = field(default_factory=set)
 
     def now(self) -> float:
-        """Like time.monotonic(), which goes on during a pause."""
-        return time.monotonic() - self.paused
+        """Like running_seconds(), which goes on during a pause."""
+        return running_seconds() - self.paused
 
     @asynccontextmanager
     async def limited(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:

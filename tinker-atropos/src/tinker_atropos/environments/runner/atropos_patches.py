@@ -23,6 +23,7 @@ from tinker_atropos.environments.rollout.sampled_work import (
     sampling,
     watch,
 )
+from tinker_atropos.environments.runner.reporting.api_requests import RETRY_SECONDS
 from tinker_atropos.environments.runner.reporting.counters import (
     Counters,
     FailureReason,
@@ -37,8 +38,6 @@ from tinker_atropos.environments.runner.reporting.counters import (
 from tinker_atropos.environments.runner.reporting.items_under_way import ItemsUnderWay
 from tinker_atropos.environments.runner.reporting.rollout_reports import WHY_UNSENT, RolloutReports
 from tinker_atropos.errors import EnvironmentLostError
-
-RETRY_SECONDS = 120.0
 
 
 def widen_retries() -> None:

@@ -56,7 +56,8 @@ async def run_environment(
             raise
         else:
             exit_within(LINGER_SECONDS, ExitCode.DONE, "the run is over; what the environment left behind did not end")
-            await heartbeat.conclude("done")
+            answer = heartbeat.answer
+            await heartbeat.conclude("done", answer.why if answer and answer.trainer_state == "lost" else None)
 
 
 async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbeat, ending: RunEnd) -> None:

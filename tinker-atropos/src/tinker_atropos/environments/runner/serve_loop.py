@@ -20,7 +20,6 @@ weights of each checkpoint. Environments of our own base class may have one (`sa
 import asyncio
 import logging
 import re
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +54,7 @@ from tinker_atropos.environments.runner.reporting.items_under_way import ItemsUn
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import LINGER_SECONDS, RunEnd
 from tinker_atropos.errors import EnvironmentLostError, RunError
+from tinker_atropos.running_time import running_seconds
 
 
 async def restore_state(env: Any, heartbeat: Heartbeat) -> None:
@@ -242,7 +242,7 @@ class Rollouts:
             respect_room(env, self.shared.counters.accepted - accepted)
             if free_workers(env) > 0:
                 await env.add_train_workers()
-                self._check_items(idle=not work_of(env) and free_workers(env) > 0, now=time.monotonic())
+                self._check_items(idle=not work_of(env) and free_workers(env) > 0, now=running_seconds())
             self._drop_overdue(env)
             await self.items.report()
             self._check_first_group(first_group_due)
@@ -261,8 +261,9 @@ class Rollouts:
         limit = env.config.worker_timeout
         if limit <= 0:
             return
+        now = running_seconds()  # what BaseEnv notes is by the clock, which jumps
         for item_id, running in list(env.running_items.items()):
-            if time.time() - running["start_time"] > limit:
+            if now - running.setdefault("seen_at", now) > limit:
                 overdue = f"a rollout took longer than env.worker_timeout ({limit:g} s)"
                 logger.warning("%s", overdue)
                 running["worker"].cancel()

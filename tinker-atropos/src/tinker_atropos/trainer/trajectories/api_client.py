@@ -1,7 +1,6 @@
 """The trajectory API as the trainer uses it. The api may restart: calls are retried within a deadline."""
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,7 +12,9 @@ from rl_contract.processes import API_URL, NO_SPACE_STATUS, PeerState, ReportedS
 from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import ItemAccount
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.errors import InternalError, in_one_line
+from tinker_atropos.errors import InternalError, SilenceError, in_one_line
+from tinker_atropos.held_connection import SILENT_SECONDS
+from tinker_atropos.running_time import running_seconds
 from tinker_atropos.trainer.standstill import Standstill
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
 
@@ -110,18 +111,25 @@ class MetricsAnswer(_Wire):
 
 
 class ApiClient:
-    """Every method raises InternalError when the api is unavailable for longer than RETRY_SECONDS. While its disk is
-    full it waits, and `standstill` says so.
+    """Every method raises InternalError when the api is unavailable for longer than RETRY_SECONDS, and SilenceError
+    when it takes requests and answers none for SILENT_SECONDS: it may be frozen. While its disk is full it waits, and
+    `standstill` says so.
     """
 
     def __init__(
         self, url: str = API_URL, retry_seconds: float = RETRY_SECONDS, standstill: Standstill | None = None
     ) -> None:
-        self._url = url
+        self.url = self._url = url
         self._standstill = standstill or Standstill()
         self._no_space: dict[object, str] = {}
         self._retry_seconds = retry_seconds
         self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, headers={"accept": ACCEPTED})
+
+    def twin(self) -> "ApiClient":
+        """For another event loop."""
+        twin = ApiClient(self._url, self._retry_seconds, self._standstill)
+        twin._no_space = self._no_space
+        return twin
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -165,9 +173,9 @@ class ApiClient:
 
         A batch that lost groups to `drop` is refilled.
         """
-        asked = time.monotonic()
+        asked = running_seconds()
         content = await self._call("GET", "/batch", query={"wait": BATCH_WAIT_SECONDS, "step": step})
-        waited = time.monotonic() - asked
+        waited = running_seconds() - asked
         try:
             return read_delivery(content, waited)
         except ValueError as error:
@@ -245,11 +253,19 @@ class ApiClient:
             self._standstill.end("DiskFull")
 
     async def _until_answered(self, call: object, method: str, path: str, **parts: Any) -> bytes:
-        give_up = time.monotonic() + self._retry_seconds
+        answered_at = refused_since = running_seconds()
         pause = 0.05
         while True:
             try:
                 response = await self._client.request(method, path, **parts)
+            except httpx.TimeoutException:
+                refused_since = running_seconds()
+                if refused_since > answered_at + SILENT_SECONDS:
+                    raise SilenceError(
+                        f"the trajectory API at {self._url} took requests and answered none for {SILENT_SECONDS:g} s "
+                        f"({method} {path}): frozen, or short of CPU?"
+                    ) from None
+                continue
             except httpx.TransportError as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:
@@ -261,9 +277,10 @@ class ApiClient:
                 if response.status_code == NO_SPACE_STATUS:
                     self._note_room(call, str(orjson.loads(response.content)["detail"]))
                     await asyncio.sleep(pause)
-                    give_up = time.monotonic() + self._retry_seconds
+                    answered_at = refused_since = running_seconds()
                     continue
-            if time.monotonic() + pause > give_up:
+            answered_at = running_seconds()
+            if answered_at + pause > refused_since + self._retry_seconds:
                 raise InternalError(
                     f"the trajectory API at {self._url} (RL_API_URL) was away for {self._retry_seconds:g} s "
                     f"({method} {path}: {trouble})"

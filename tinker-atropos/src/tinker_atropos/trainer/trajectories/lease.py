@@ -1,17 +1,22 @@
 """The trainer's lease at the trajectory API, and what it learns from it about the environment."""
 
 import asyncio
-import time
-from collections.abc import Callable
-from typing import Never
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Never, TypeVar
 
-from rl_contract.processes import ReportedState
-from tinker_atropos.errors import EnvironmentLostError, InternalError
+from rl_contract.processes import TRAINER_LOST, ReportedState
+from tinker_atropos.errors import EnvironmentLostError, InternalError, SilenceError
+from tinker_atropos.held_connection import HeldConnection
+from tinker_atropos.running_time import RunningEventLoop, running_seconds
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, Peer
 
 HEARTBEAT_SECONDS = 1.0
 LAST_HEARTBEAT_SECONDS = 0.1
 """The same at the end, when only the environment is waited for."""
+
+
+T = TypeVar("T")
 
 
 class TrainerLease:
@@ -29,40 +34,56 @@ class TrainerLease:
         self._api = api
         self._why_paused = why_paused
         self._on_peer = on_peer
-        self._renewed = asyncio.Condition()
+        self._news = asyncio.Event()
         self._pause = HEARTBEAT_SECONDS
+        self._beats: _Beats | None = None
         self.state: ReportedState = "starting"
         self._reason: str | None = None
         self.peer = Peer()
 
     async def keep(self) -> Never:
-        """Raises InternalError when the api is gone, or no longer knows the run."""
+        """In a thread with its own event loop: a step that blocks this one for a minute is slow, not lost.
+
+        Raises InternalError when the api is gone, or no longer knows the run; SilenceError when it does not answer.
+        """
+        loop, self._beats = asyncio.get_running_loop(), _Beats(self._api.twin())
+        try:
+            await self._beats.call(self._beat(self._beats, loop))
+        finally:
+            beats, self._beats = self._beats, None
+            await beats.close()
+
+    async def _beat(self, beats: "_Beats", loop: asyncio.AbstractEventLoop) -> Never:
         while True:
-            await self._renew()
+            await beats.held.keep()
+            peer = await self._renew_in_turn(beats)
+            loop.call_soon_threadsafe(self._heard, peer)
             await asyncio.sleep(self._pause)
 
     async def end(self, state: ReportedState, reason: str | None) -> None:
         """The final report: `done` or `failed`, with the reason that the environment will log."""
         self.state, self._reason = state, reason
-        await self._renew()
+        beats = self._beats
+        self._heard(await (beats.call(self._renew_in_turn(beats)) if beats else self._renew(self._api)))
 
     async def environment_lost(self) -> Never:
         """Wait until the environment ends before training does; raises EnvironmentLostError with the reason."""
         peer = await self._until(lambda peer: peer.state in ("done", "failed", "lost"))
         reasons = {
-            "done": "the environment ended before the training was done",
+            "done": "the environment ended before the training was done" + (f": {peer.reason}" if peer.reason else ""),
             "failed": f"the environment failed: {peer.reason or 'it gave no reason'}",
             "lost": f"the environment fell silent: {peer.reason or 'no heartbeat'}",
         }
-        raise EnvironmentLostError(reasons[peer.state])
+        silent = peer.state == "lost" or (peer.reason or "").startswith(TRAINER_LOST)
+        raise (SilenceError if silent else EnvironmentLostError)(reasons[peer.state])
 
     async def environment_finished(self, seconds: float, seconds_if_absent: float) -> Peer:
         """Wait for the environment to end after training; gives up after `seconds` (sooner if it never started)."""
         self._pause = LAST_HEARTBEAT_SECONDS
-        started = time.monotonic()
+        started = running_seconds()
 
         def over(peer: Peer) -> bool:
-            waited = time.monotonic() - started
+            waited = running_seconds() - started
             return peer.state in ("done", "failed", "lost") or (peer.state == "absent" and waited >= seconds_if_absent)
 
         try:
@@ -70,20 +91,50 @@ class TrainerLease:
         except TimeoutError:
             return self.peer
 
-    async def _renew(self) -> None:
+    async def _renew_in_turn(self, beats: "_Beats") -> Peer:
+        async with beats.turn:  # nothing may overtake the last report
+            return await self._renew(beats.api)
+
+    async def _renew(self, api: ApiClient) -> Peer:
         state = self.state
-        answer = await self._api.renew_lease(state, self._reason or self._why_paused())
+        answer = await api.renew_lease(state, self._reason or self._why_paused())
         if state == "working" and answer.total_steps is None:
             raise InternalError(
                 "the trajectory API came back with an empty journal: it lost the registration and every group that "
                 "waited there; keep its --data folder as long as the attempt lives"
             )
-        self._on_peer(answer.peer)
-        async with self._renewed:
-            self.peer = answer.peer
-            self._renewed.notify_all()
+        return answer.peer
+
+    def _heard(self, peer: Peer) -> None:
+        self.peer = peer
+        self._on_peer(peer)
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def _until(self, condition: Callable[[Peer], bool]) -> Peer:
-        async with self._renewed:
-            await self._renewed.wait_for(lambda: condition(self.peer))
-            return self.peer
+        while not condition(self.peer):
+            await self._news.wait()
+        return self.peer
+
+
+class _Beats:
+    """An event loop in its own thread, and the client that belongs to it."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self.api, self.held, self.turn = api, HeldConnection(api.url, "/rl/lease/trainer"), asyncio.Lock()
+        self._loop = RunningEventLoop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="lease", daemon=True)
+        self._thread.start()
+
+    async def call(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def close(self) -> None:
+        await self.call(self._disconnect())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()
+
+    async def _disconnect(self) -> None:
+        self.held.close()
+        await self.api.close()

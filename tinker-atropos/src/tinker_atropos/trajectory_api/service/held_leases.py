@@ -4,6 +4,10 @@ The trainer has one lease. Each environment process has its own, under the `id` 
 that sends none (a single environment, as in Atropos) holds the lease without a name. The trainer sees all of them as
 one side: it is live while any of them is, and the last failure says how it ended.
 
+A heartbeat renews a lease for its `ttl_seconds`. A process that also holds a connection open (`held_connection.py`) is
+there as long as that is, though it may be silent: frozen, or without CPU. The trainer is waited for until it is gone,
+and an environment for SILENT_SECONDS.
+
 Environments in other pods are replaced when they die. So a side without a live environment is `away`
 for a grace period, and only then gone. The environment in the run's own pod is not replaced: when it has ended, the
 side is gone even if others are live, because nothing would be evaluated anymore. When the run is over, only the
@@ -11,12 +15,15 @@ evaluating environment (index 0) is waited for longer than OTHERS_SECONDS, and o
 the final weights.
 """
 
+import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rl_contract.processes import EVALUATOR, PeerState
 from rl_contract.wire import more_than
+from tinker_atropos.held_connection import SILENT_SECONDS
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import LeaseReport
 
@@ -30,10 +37,13 @@ MAX_LEASES = 64
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a process last reported about itself, and when (`renewed_at`, seconds of the caller's clock)."""
+    """What a process last reported about itself, and when (`renewed_at`, seconds of the caller's clock). `held`: its
+    connection is open.
+    """
 
     report: LeaseReport
     renewed_at: float
+    held: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -43,7 +53,12 @@ class Lease:
     @property
     def ended_at(self) -> float:
         """When it ended, or will end unless it is renewed."""
-        return self.renewed_at + (self.report.ttl_seconds if self.is_open else 0)
+        return self.renewed_at + (self.allowed if self.is_open else 0)
+
+    @property
+    def allowed(self) -> float:
+        """Seconds of silence."""
+        return max(SILENT_SECONDS, self.report.ttl_seconds) if self.held else self.report.ttl_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,9 @@ def view(role: Role, lease: Lease | None, now: float) -> LeaseView:
         return LeaseView("absent")
     report = lease.report
     if lease.is_open and now > lease.ended_at:
-        return LeaseView("lost", f"no heartbeat from the {role} for more than {report.ttl_seconds:g} seconds")
+        return LeaseView("lost", f"no heartbeat from the {role} for more than {lease.allowed:g} seconds")
+    if lease.is_open and now > lease.renewed_at + report.ttl_seconds:
+        return LeaseView(report.state, f"silent for {more_than(now - lease.renewed_at)}: frozen, or short of CPU?")
     warnings = report.warnings if lease.is_open else ()  # how it ended says more
     return LeaseView(report.state, report.reason, warnings, report.environment_state)
 
@@ -137,9 +154,9 @@ def first_to_forget(leases: Mapping[str, Lease], now: float) -> str | None:
 TRAINER = "trainer"
 
 
-def lease_key(role: Role, report: LeaseReport) -> str:
+def lease_key(role: Role, lease_id: str) -> str:
     """The key under which a lease is stored: `trainer`, `environment`, or `environment/ID`."""
-    return f"{role}/{report.id}" if role == "environment" and report.id else role
+    return f"{role}/{lease_id}" if role == "environment" and lease_id else role
 
 
 class HeldLeases:
@@ -151,13 +168,16 @@ class HeldLeases:
         self._clock = clock
         self._grace_seconds = grace_seconds
         self._leases = {key: Lease(report, clock()) for key, report in reports.items()}
+        self._connections: Counter[str] = Counter()
         self._over_since: float | None = None
         self.environment_state: str | None = None
         for report in reports.values():
             self._keep_state(report)
 
     def trainer(self) -> LeaseView:
-        return view("trainer", self._leases.get(TRAINER), self._clock())
+        """Lost is one that is gone. One that is only silent has a pod, whose end ends the environment as well."""
+        now, lease = self._clock(), self._all().get(TRAINER)
+        return view("trainer", lease, min(now, lease.ended_at) if lease and lease.held else now)
 
     def environments(self, *, over: bool) -> LeaseView:
         """All environments as one side; `over`: the run is over."""
@@ -168,7 +188,7 @@ class HeldLeases:
 
     def renew(self, role: Role, report: LeaseReport) -> str | None:
         """Record a heartbeat. Returns the key of the ended lease it replaces. Raises ApiRefusal if there is no room."""
-        key, forgotten = lease_key(role, report), None
+        key, forgotten = lease_key(role, report.id), None
         environments = self._of_environments()
         if role == "environment" and key not in environments and len(environments) >= MAX_LEASES:
             forgotten = first_to_forget(environments, self._clock())
@@ -206,4 +226,17 @@ class HeldLeases:
         return {lease.report.id for lease in leases if view("environment", lease, now).live}
 
     def _of_environments(self) -> dict[str, Lease]:
-        return {key: lease for key, lease in self._leases.items() if key != TRAINER}
+        return {key: lease for key, lease in self._all().items() if key != TRAINER}
+
+    def _all(self) -> dict[str, Lease]:
+        return {key: replace(lease, held=self._connections[key] > 0) for key, lease in self._leases.items()}
+
+    @contextlib.contextmanager
+    def connected(self, key: str) -> Iterator[None]:
+        """While the block runs, a process holds its connection."""
+        self._connections[key] += 1
+        try:
+            yield
+        finally:
+            self._connections[key] -= 1
+            self._connections += Counter()  # forgets what is at zero

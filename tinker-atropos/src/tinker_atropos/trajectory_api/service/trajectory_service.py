@@ -15,6 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from tinker_atropos.disk_room import is_full
+from tinker_atropos.running_time import running_seconds
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import (
     MAX_ENVIRONMENTS,
@@ -111,7 +112,7 @@ class TrajectoryService:
     def __init__(
         self,
         journal: Journal,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = running_seconds,
         hold_seconds: float = HOLD_SECONDS,
         environment_grace: float | None = None,
     ) -> None:
@@ -330,7 +331,7 @@ class TrajectoryService:
 
         It counts before it is written: a process that sends heartbeats is alive, even if the disk is full.
         """
-        forgotten, key = self.leases.renew(role, report), lease_key(role, report)
+        forgotten, key = self.leases.renew(role, report), lease_key(role, report.id)
         if self.run_state.leases.get(key) != report:
             await self._change("lease", run_record.record_lease, key, report, forgotten)
 

@@ -13,12 +13,12 @@ waited HOLD_SECONDS gets a 503, in time for the client to send it again (BaseEnv
 import asyncio
 import contextlib
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
 
+from tinker_atropos.running_time import running_seconds
 from tinker_atropos.trajectory_api.messages.requests import NewGroupState, PostedGroups, ReceivedGroup
 from tinker_atropos.trajectory_api.store.batches import evict_oldest_replay, first_exact
 from tinker_atropos.trajectory_api.store.books import post, post_refused
@@ -198,8 +198,8 @@ class Intake:
             self.held -= 1
 
     async def _hold(self, delivery: PostedGroups) -> Sequence[NewGroupState]:
-        give_up_at = time.monotonic() + self._hold_seconds
-        while (remaining := give_up_at - time.monotonic()) > 0:
+        give_up_at = running_seconds() + self._hold_seconds
+        while (remaining := give_up_at - running_seconds()) > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._room.wait(), min(RETRY_SECONDS, remaining))
             if (states := await self._try(delivery)) is not None:

@@ -30,11 +30,15 @@ from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.environments.runner.reporting.items_under_way import ItemsUnderWay
 from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutReports, encode
 from tinker_atropos.errors import EnvironmentLostError, InternalError
+from tinker_atropos.held_connection import SILENT_SECONDS
+from tinker_atropos.running_time import running_seconds
 
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.5
-RETRY_SECONDS = 120.0
+RETRY_SECONDS = 2 * SILENT_SECONDS
+"""An api that is gone ends the environment sooner (`heartbeat.py`)."""
+
 REPEAT_AFTER_SECONDS = 0.5
 GZIP_FROM_BYTES = 1024
 REQUEST_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
@@ -271,20 +275,20 @@ async def post_until_answered(
     """Post JSON, again for `retry_seconds` while the API is unavailable, and as long as its disk is full. Raises
     httpx.TransportError if it stays away.
     """
-    give_up_at = time.monotonic() + retry_seconds
+    give_up_at = running_seconds() + retry_seconds
     while True:
-        sent_at = time.monotonic()
+        sent_at = running_seconds()
         try:
             response = await client.post(path, content=body, headers={"Content-Type": "application/json", **headers})
         except httpx.TransportError:
-            if time.monotonic() > give_up_at:
+            if running_seconds() > give_up_at:
                 raise
         else:
             if response.status_code == NO_SPACE_STATUS:
-                give_up_at = time.monotonic() + retry_seconds
+                give_up_at = running_seconds() + retry_seconds
             else:
-                give_up_at += time.monotonic() - sent_at  # it held the request, and was not down
-                if not response.is_server_error or time.monotonic() > give_up_at:
+                give_up_at += running_seconds() - sent_at  # it held the request, and was not down
+                if not response.is_server_error or running_seconds() > give_up_at:
                     return response
         await asyncio.sleep(REPEAT_AFTER_SECONDS)
 

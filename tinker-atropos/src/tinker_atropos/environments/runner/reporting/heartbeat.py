@@ -10,7 +10,6 @@ import functools
 import logging
 import socket
 import threading
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from tinker_atropos.environments.runner.reporting.counters import FAILURE_REASON
 from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutSender
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.held_connection import SILENT_SECONDS, HeldConnection
+from tinker_atropos.running_time import RunningEventLoop, running_seconds
 from tinker_atropos.serving import bind, ops_app, serve
 from tinker_atropos.settings import Settings
 
@@ -102,10 +103,12 @@ class Heartbeat:
         self._api = str(settings.api_address)
         self._client = httpx.AsyncClient(base_url=settings.api_url, timeout=5.0, trust_env=False)
         self._rollouts = RolloutSender(settings.inference_url, shared.rollouts, self._index)
-        self._last_answer_at = time.monotonic()
+        self._last_answer_at = running_seconds()
+        self._frozen_at = 0.0  # when the api last took a request, and did not answer it
         self._closing = asyncio.Event()
         self._sending = asyncio.Lock()
-        self._loop = asyncio.new_event_loop()
+        self._loop = RunningEventLoop()
+        self._held = HeldConnection(settings.api_url, f"/rl/lease/environment?id={self.lease_id}")
         self._listener = bind(settings.ops_host, settings.ops_port, RL_OPS_PORT)
         self._thread = threading.Thread(target=self._run, args=(self._listener,), name="attendant", daemon=True)
         self._thread.start()
@@ -150,6 +153,7 @@ class Heartbeat:
         reporting = asyncio.ensure_future(self._rollouts.keep_sending())
         async with serve(self._ops_app(), listener), contextlib.aclosing(self._client):
             while not self._closing.is_set():
+                await self._held.keep()
                 try:
                     await self._report()
                 except httpx.HTTPError as error:
@@ -158,6 +162,7 @@ class Heartbeat:
                     logger.exception("the attendant stumbled")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), BEAT_SECONDS)
+        self._held.close()
         reporting.cancel()
         await asyncio.wait({reporting})
 
@@ -185,7 +190,7 @@ class Heartbeat:
         said = {"warnings": shared.warnings, "environment_state": shared.environment_state}
         response = await self._client.put("/rl/lease/environment", json=lease | whose | said)
         if response.status_code == NO_SPACE_STATUS:  # the lease counts, though it is not written yet
-            self._last_answer_at = time.monotonic()
+            self._last_answer_at = running_seconds()
         if response.is_error:
             refused = f"HTTP {response.status_code}: {response.text[:300]}"
             raise httpx.HTTPStatusError(refused, request=response.request, response=response)
@@ -198,7 +203,7 @@ class Heartbeat:
             body.get("environment_state"),
             body.get("current_step", 0),
         )
-        before, self._last_answer_at = self._last_answer_at, time.monotonic()
+        before, self._last_answer_at = self._last_answer_at, running_seconds()
         self.seconds_paused += self._last_answer_at - before if self.answer.paused else 0.0
         if self.answer.run_over:
             self._on_end(None)
@@ -216,9 +221,12 @@ class Heartbeat:
                 logger.warning("the trajectory API refused metrics (%d): %s", response.status_code, response.text[:300])
 
     def _check_silence(self, error: httpx.HTTPError) -> None:
-        silent_for = time.monotonic() - self._last_answer_at
+        now, frozen = running_seconds(), isinstance(error, httpx.TimeoutException) and self._held.open
+        if frozen:
+            self._frozen_at = now
+        silent_for = now - (self._last_answer_at if frozen else max(self._last_answer_at, self._frozen_at))
         patience = SILENCE_SECONDS if self.answer else max(SILENCE_SECONDS, self._first_answer_seconds)
-        if silent_for > patience:
+        if silent_for > (max(patience, SILENT_SECONDS) if frozen else patience):
             self._on_end(
                 InternalError(f"the trajectory API at {self._api} did not answer for {silent_for:.0f} s: {error!r}")
             )
