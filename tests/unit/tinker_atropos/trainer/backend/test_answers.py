@@ -20,9 +20,9 @@ from tinker_atropos.trainer.backend.answers import (
     PATIENCE_SECONDS,
     SAMPLING,
     TRAINING,
+    AnswerMeaning,
     BackendAnswers,
     HeardClient,
-    AnswerMeaning,
     Patience,
     is_full,
     meaning_of,
@@ -91,7 +91,10 @@ MEANINGS: dict[str, tuple[httpx.Response, AnswerMeaning]] = {
     ),
     "at work": (httpx.Response(408, json=paused("active")), ANSWER),
     "at work, and says no more": (httpx.Response(408, json={"type": "try_again"}), ANSWER),
-    "a gateway's own timeout": (httpx.Response(408, text="stream timeout"), AnswerMeaning(said="HTTP 408: stream timeout")),
+    "a gateway's own timeout": (
+        httpx.Response(408, text="stream timeout"),
+        AnswerMeaning(said="HTTP 408: stream timeout"),
+    ),
     "too many requests": (
         httpx.Response(429, json={"detail": "slow down"}),
         AnswerMeaning("BackendPaused", "HTTP 429: slow down"),

@@ -34,8 +34,8 @@ from tinker_atropos.trainer.backend.answers import (
     LONGEST_PAUSE_SECONDS,
     SAMPLING,
     TRAINING,
-    Asked,
     AnswerMeaning,
+    Asked,
     Patience,
     is_full,
 )
