@@ -89,7 +89,12 @@ class ClusterRunClient:
         return self._caches.environments.get((run.metadata.namespace, name.removeprefix(OWN_PREFIX)))
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        return self._caches.namespaces.get(("", namespace)) or {NAMESPACE_NAME_LABEL: namespace}
+        found = self._caches.namespaces.get(("", namespace))
+        return found.labels if found else {NAMESPACE_NAME_LABEL: namespace}
+
+    def namespace_is_deleted(self, namespace: str) -> bool:
+        found = self._caches.namespaces.get(("", namespace))
+        return found is not None and found.deleting
 
     def children(self, key: Key) -> frozenset[tuple[str, str]]:
         stores = self._caches.children.items()

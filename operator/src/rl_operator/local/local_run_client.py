@@ -86,6 +86,9 @@ class LocalRunClient:
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         return {NAMESPACE_NAME_LABEL: namespace}
 
+    def namespace_is_deleted(self, namespace: str) -> bool:  # noqa: ARG002 -- the names of folders
+        return False
+
     def children(self, key: Key) -> frozenset[tuple[str, str]]:
         namespace, name = key
         children = (each for kind in _CHILD_KINDS for each in self._store.list_all(kind, namespace, prefix=f"{name}-"))

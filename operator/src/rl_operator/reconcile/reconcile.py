@@ -184,6 +184,7 @@ async def _observe(
         left_over=tuple(pod.name for pod in held if not _owns(run, pod) and not pod.over and not pod.deleting),
         replica_limit=_replica_limit(run, client),
         queue_position=client.queue_position(run),
+        namespace_is_deleted=client.namespace_is_deleted(run.metadata.namespace),
         gaps=gaps,
     )
     if view.started:

@@ -52,6 +52,10 @@ class RunClient(InputSource, Protocol):
     # --- cached reads -------------------------------------------------------------------------------------------
     def runtime_names(self) -> tuple[str, ...]: ...
 
+    def namespace_is_deleted(self, namespace: str) -> bool:
+        """Whether its deletion has begun; False where that cannot be known."""
+        ...
+
     def unreadable_runtime(self, name: str) -> Refusal | None:
         """The first fault of an RLRuntime that exists and cannot be parsed; `runtime` does not return it."""
         ...

@@ -102,6 +102,8 @@ def decide(view: View) -> Action:
 
 
 def _next_start(view: View) -> Action:
+    if view.namespace_is_deleted:
+        return Action.REST
     if view.last_attempt or not view.started:
         return Action.REST if must_wait(view) or next_attempt_due(view) > view.now else Action.START
     return Action.CREATE if may_try_again(view) and not vanished(view) else Action.REST
@@ -185,7 +187,8 @@ def _stopping(view: View, pod: PodObservation) -> Assessment | None:
         return Assessment(Situation.STOPPING, ENVIRONMENTS_FAILED, blame_sentence(ending, SAVING))
     if pod.deleting and not _done(pod):
         why = f" ({pod.disruption})" if pod.disruption else ""
-        words = f"Pod {pod.name} is being deleted by someone else{why}: the trainer saves, and another attempt follows"
+        follows = "the namespace is, too" if view.namespace_is_deleted else "another attempt follows"
+        words = f"Pod {pod.name} is being deleted by someone else{why}: the trainer saves, and {follows}"
         return Assessment(Situation.STOPPING, "PodDeleting", joined(words, _overdue_sentence(view, pod)))
     return None
 

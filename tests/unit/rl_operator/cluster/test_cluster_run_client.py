@@ -87,6 +87,11 @@ async def test_a_runs_inputs_come_from_the_caches(api: FakeApi, run_client: RunC
     assert own.key == ("team-a", "maze")
     assert await run_client.environment(samples.make_run(environment="maze")) is None
     assert run_client.namespace_labels("team-a") == {"team": "a"}
+    assert not run_client.namespace_is_deleted("team-a")
+    caches.namespaces.put(
+        {"metadata": {"name": "team-a", "resourceVersion": "3", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    )
+    assert run_client.namespace_is_deleted("team-a")
     assert run_client.catalog(samples.TINY) is None
     caches.catalogs.hold(samples.TINY.spec.image, ImageCatalog(samples.CATALOG))
     assert run_client.catalog(samples.TINY) == samples.CATALOG

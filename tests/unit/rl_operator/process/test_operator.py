@@ -62,7 +62,7 @@ async def test_an_operator_of_one_namespace_reads_its_labels_and_watches_no_othe
     document = {"metadata": {"name": "team-a", "uid": "n", "resourceVersion": "3", "labels": {"team": "a"}}}
     api.answers("GET", "/api/v1/namespaces/team-a", Answer(document))
     await list_own_kinds(client, operator.caches, "team-a")
-    assert operator.caches.namespaces.get(("", "team-a")) == {"team": "a"}
+    assert operator.caches.namespaces.get(("", "team-a")) == ({"team": "a"}, False)
 
 
 async def test_a_starting_api_server_is_waited_for() -> None:

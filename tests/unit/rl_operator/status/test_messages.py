@@ -86,6 +86,10 @@ OTHERS: dict[str, View] = {
         APART, pod=make_pod(ready(), ready()), environments=tuple(map(failed_environment, range(4))), spec=OWN
     ),
     "environments evicted": make_view(APART, pod=make_pod(ready(), LOST_ALL, phase="Failed"), spec=OWN),
+    "another template": make_view(
+        RUNNING, pod=make_pod(ready(), ready(), ready()), trouble=("TemplateChanged", "It is.")
+    ),
+    "another template before a start": make_view(STARTED, trouble=("TemplateChanged", "It is.")),
     "no ConfigMap any more": make_view(
         ROWS["backing off"][0].run.status.to_wire(), config_lost="ConfigMap team-a/x was deleted"
     ),

@@ -1,6 +1,7 @@
 """The assessment and the next action: one row per state of a run."""
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -484,3 +485,15 @@ def test_the_end_of_an_attempt_is_written_before_its_pod_is_deleted() -> None:
     assert (assessment.reason, decide(view)) == ("StartDeadlineExceeded", Action.REST)
     assert requeue_after(view, assessment) == DELETION_SECONDS
     assert decide(written(view)) is Action.STOP
+
+
+def test_no_further_attempt_is_announced_in_a_namespace_that_is_being_deleted() -> None:
+    """A namespace's objects go one after another: the pod may be gone before the run is."""
+    deleting = make_pod(ready(), ready(), ready(), deleting=True)
+    later = make_view(ended("TrainerFailed"), now=NOW + timedelta(minutes=1))
+    for view in (make_view(RUNNING, pod=deleting), make_view(RUNNING, pod=FAILED_POD), later):
+        told = assess(replace(view, namespace_is_deleted=True)).message
+        assert "namespace is" in told
+        assert "ttempt 2" not in told
+        assert "another attempt" not in told
+    assert (decide(later), decide(replace(later, namespace_is_deleted=True))) == (Action.START, Action.REST)

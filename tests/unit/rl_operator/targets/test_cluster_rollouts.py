@@ -216,7 +216,7 @@ def test_an_api_server_that_is_kept_out_says_what_lets_it_in(open_rollouts: Open
         f"If pod {TRAINER_POD} is ready, the NetworkPolicy of its run does not let the API server's connections in"
         in said
     )
-    assert "networkPolicy.runs.from of the chart, or in --ops-peers" in said
+    assert "networkPolicy.runs.from" in said
 
 
 def test_rights_that_are_missing_are_named(open_rollouts: Opened) -> None:

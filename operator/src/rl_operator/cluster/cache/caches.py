@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -215,8 +215,14 @@ def _status_of(document: Manifest) -> RuntimeStatus:
         return RuntimeStatus()
 
 
-def _labels(document: KubernetesObject) -> Mapping[str, str]:
-    return document["metadata"].get("labels", {})
+class ObservedNamespace(NamedTuple):
+    labels: Mapping[str, str]
+    deleting: bool
+
+
+def _observed(document: KubernetesObject) -> ObservedNamespace:
+    metadata = document["metadata"]
+    return ObservedNamespace(metadata.get("labels", {}), "deletionTimestamp" in metadata)
 
 
 def _nothing(_: KubernetesObject) -> None:
@@ -232,7 +238,7 @@ class Caches:
         self.runs: ResourceCache[Manifest, TrainingRun] = ResourceCache(project_run, key_of)
         self.runtimes: ResourceCache[Manifest, Runtime | UnreadableRuntime] = ResourceCache(project_runtime, _nothing)
         self.environments: ResourceCache[Manifest, Environment] = ResourceCache(parse_environment, _nothing)
-        self.namespaces: ResourceCache[KubernetesObject, Mapping[str, str]] = ResourceCache(_labels, key_of)
+        self.namespaces: ResourceCache[KubernetesObject, ObservedNamespace] = ResourceCache(_observed, key_of)
         self.pods: ResourceCache[PodObject, HeldPod] = ResourceCache(self._project_pod, run_of_child)
         self.config_maps: ResourceCache[ConfigMapObject, None] = ResourceCache(_nothing, run_of_child)
         self.services: ResourceCache[ServiceObject, None] = ResourceCache(_nothing, run_of_child)

@@ -72,6 +72,9 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
         return Assessment(Situation.FAILED, CONFIG_LOST, blame_sentence(final, _how_to_go_on(view, final)), final)
     if view.queue_position and must_wait(view):
         return queued(view.run, view.queue_position)
+    if view.namespace_is_deleted:
+        words = blame_sentence(ending or _recorded(view, last), "The namespace is being deleted, and the run with it.")
+        return Assessment(Situation.WAITING, "BackOff", words, ending)
     if last.reason in RESUMABLE:
         return Assessment(
             Situation.WAITING, "Resuming", f"Resumed: the next attempt starts {_from_where(view, last)}.", ending

@@ -73,6 +73,9 @@ class View:
     has_history: bool = False
     """Points of the attempt's history are available, to be kept beyond its pod."""
 
+    namespace_is_deleted: bool = False
+    """The run is about to be deleted with its namespace, in which nothing can be created anymore."""
+
     gaps: ClockGaps = NO_GAPS
 
     def moved(self, moment: datetime) -> datetime:

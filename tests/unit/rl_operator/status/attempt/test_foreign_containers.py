@@ -66,4 +66,4 @@ def test_kueues_eviction_is_named() -> None:
 
 def test_one_that_cannot_start_is_told_as_what_it_is() -> None:
     found = assess(make_view(STARTED, pod=pod_with(waiting("ImagePullBackOff"), running(), running())))
-    assert "Container proxy of pod sorting-u1abc-1, which is not one of the run's own, cannot start" in found.message
+    assert "not one of the run's own, cannot start" in found.message

@@ -34,7 +34,8 @@ KUBERNETES = {
     *{word for row in TABLE.values() for word in (row.phase, *row.conditions)},
     *("Waiting", "Terminated", "Unknown", "Error", "Completed", "Normal", "Warning"),  # states, event types
     *("Pod", "Secret", "Service", "NetworkPolicy", "ConfigMap"),  # kinds
-    *("PodScheduled", "DisruptionTarget", "PodReadyToStartContainers", "ContainersReady"),  # conditions of pods
+    *("PodScheduled", "DisruptionTarget", "TerminationTarget", "PodReadyToStartContainers"),  # conditions of pods
+    "ContainersReady",
     *("Initialized", "SchedulingGated"),
     *("PodInitializing", "ContainerCreating", "Always"),  # of containers that wait, and how sidecars restart
     *("StartError", "ContainerCannotRun"),
