@@ -327,7 +327,7 @@ def test_config_taken(runs: RunsNamespace) -> None:
 
 
 @pytest.fixture
-def researcher(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[AdminClient]:
+def forger(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[AdminClient]:
     """Someone who may write ConfigMaps and runs, and neither pods nor Secrets."""
     name, resources = f"researcher-{runs.namespace}", [("", "configmaps"), ("rl-operator.dev", "rltrainingruns")]
     roles, bindings = (RIGHTS[kind].format(namespace=runs.namespace) for kind in ("Role", "RoleBinding"))
@@ -373,29 +373,29 @@ def forged(runs: RunsNamespace, name: str) -> dict[str, Any]:
     }
 
 
-def test_config_forged(runs: RunsNamespace, researcher: AdminClient) -> None:
+def test_config_forged(runs: RunsNamespace, forger: AdminClient) -> None:
     """Before the start, while a pod trains, and between attempts: by someone who could not create that pod himself."""
     _, name = draft(runs)
     config_map = path(runs, "configmaps", name)
-    researcher.post(path(runs, "configmaps"), forged(runs, name))
-    researcher.patch(run_path(runs), {"spec": {"suspend": False}})
+    forger.post(path(runs, "configmaps"), forged(runs, name))
+    forger.patch(run_path(runs), {"spec": {"suspend": False}})
     starting = runs.until_reason("Reconciling", "TemplateChanged", name)
     assert "pod.json differs" in starting["message"]
     stays("nothing is started", lambda: not runs.created_pods())
-    researcher.delete(config_map)
+    forger.delete(config_map)
     first = runs.until_training()
 
     def exchanged() -> bool:
         """The operator writes it again as soon as it sees that it is gone."""
-        allowed(lambda: researcher.delete(config_map))
-        return allowed(lambda: researcher.post(path(runs, "configmaps"), forged(runs, name)))
+        allowed(lambda: forger.delete(config_map))
+        return allowed(lambda: forger.post(path(runs, "configmaps"), forged(runs, name)))
 
     wait_for("it is exchanged", exchanged)
     assert "Training continues." in runs.until_reason("Ready", "TemplateChanged", name)["message"]
     runs.kubelet.end(first, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
     runs.until_reason("Reconciling", "TemplateChanged", name)
     stays("nothing is started", lambda: runs.created_pods() == [first])
-    researcher.delete(config_map)
+    forger.delete(config_map)
     second = runs.until_pod(attempt=2)
     spec = runs.kubelet.pod(second)["spec"]
     assert spec["containers"][0]["image"] != "evil.example/x"

@@ -116,7 +116,7 @@ Scene = Callable[[Right | None], Reader]
 
 
 @pytest.fixture(scope="module")
-def scene(
+def team_scene(
     control_plane: ControlPlane,
     operator_process: OperatorProcess,
     cluster_target: ClusterTarget,
@@ -170,16 +170,16 @@ def token_without(admin: AdminClient, lacked: Right | None) -> str:
 
 
 @pytest.fixture(scope="module")
-def usual(scene: Scene) -> dict[str, str]:
+def usual(team_scene: Scene) -> dict[str, str]:
     """What a reader with every right is told."""
-    everybody = scene(None)
+    everybody = team_scene(None)
     wait_for("all rights hold", lambda: everybody.page(PAGES[0])[0] == "200")
     return {what: told for what, (told, _) in everybody.everything()}
 
 
 @pytest.mark.parametrize("right", REFUSED, ids=" ".join)
-def test_what_a_missing_right_is_not_about_is_shown(scene: Scene, usual: dict[str, str], right: Right) -> None:
-    reader = scene(right)
+def test_what_a_missing_right_is_not_about_is_shown(team_scene: Scene, usual: dict[str, str], right: Right) -> None:
+    reader = team_scene(right)
     answers = dict(reader.everything())
     differ = {what for what, (told, _) in answers.items() if told != usual[what]}
     assert differ == REFUSED[right], {what: answers[what] for what in differ ^ REFUSED[right]}

@@ -206,9 +206,8 @@ def test_an_image_that_nobody_has_pulled_is_not_claimed() -> None:
     catalog = Catalog.model_validate({"environments": [{"name": "maze"}, {"name": "tower"}]})
     shipped = ready_verdict("i:1", catalog, read=False, ephemeral=False)
     assert shipped.readiness is Readiness.READY
-    assert shipped.message == (
-        "2 environments, by the operator's own catalog; a run shows whether image i:1 can be pulled."
-    )
+    assert "by the operator's own catalog" in shipped.message
+    assert shipped.message.endswith("image i:1 can be pulled.")
 
 
 def test_names_and_first_lines_are_in_the_status_but_fields_are_not() -> None:
