@@ -703,7 +703,11 @@ async def ask(address: str, port: int, method: str, path: str, **options) -> htt
         return await client.request(method, path, **options)
 
 
-@pytest.mark.parametrize(("method", "path"), sorted(routes() - {("HEAD", path) for _, path in routes()}))
+HELD = {("GET", "/rl/lease/environment"), ("GET", "/rl/lease/trainer")}
+"""Never answered: a connection that is held."""
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(routes() - {("HEAD", path) for _, path in routes()} - HELD))
 async def test_admitted_peers(open_port, method, path) -> None:
     near = await ask("127.0.0.1", open_port, method, path)
     far = await ask(own_address(), open_port, method, path)
@@ -716,6 +720,10 @@ async def test_admitted_peers(open_port, method, path) -> None:
         )
     else:
         assert far.status_code == near.status_code
+
+
+async def test_only_the_trainer_holds_the_trainers_connection(open_port) -> None:
+    assert (await ask(own_address(), open_port, "GET", "/rl/lease/trainer")).status_code == 403
 
 
 @pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip"])
