@@ -57,6 +57,7 @@ def test_success_from_apply_to_weights(runs: RunsNamespace) -> None:
                 "steps": TOTAL_STEPS,
             }
         ],
+        "attemptStartTime": created,
         "podName": pod,
         "configMapName": f"sorting-{config_hash[:8]}",
         "configHash": config_hash,

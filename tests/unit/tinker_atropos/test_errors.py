@@ -14,6 +14,7 @@ from tinker_atropos import errors
         (errors.DivergedError, "diverged", 1),
         (errors.BudgetReachedError, "budget", 1),
         (errors.EnvironmentLostError, "environment", 1),
+        (errors.SilenceError, "silence", 1),
         (errors.InternalError, "internal", 1),
     ],
 )
@@ -24,6 +25,6 @@ def test_class_and_exit_code_match_the_contract(error, error_class, exit_code) -
 
 def test_every_direct_subclass_of_error_is_in_the_table_above() -> None:
     named = {"ConfigError", "CredentialsError", "BillingError", "BackendError", "CheckpointLostError", "DivergedError"}
-    named |= {"BudgetReachedError", "EnvironmentLostError", "InternalError"}
+    named |= {"BudgetReachedError", "EnvironmentLostError", "SilenceError", "InternalError"}
     ours = {kind.__name__ for kind in errors.RunError.__subclasses__() if kind.__module__ == errors.__name__}
     assert ours == named

@@ -249,8 +249,12 @@ class LocalTarget:
 
 def _warn_when_full(root: Path, note: Note) -> None:
     """No status of a run would report it: it cannot be written."""
-    if root.exists() and shutil.disk_usage(root).free < SMALLEST_ROOM:
-        note(f"No room is left in {root}: runs wait or train unobserved, and continue by themselves when there is")
+    if not root.exists() or (usage := shutil.disk_usage(root)).free >= SMALLEST_ROOM:
+        return
+    written = max((file.stat().st_mtime for file in root.glob("objects/**/*.json")), default=0)
+    since = f", nothing was written since {datetime.fromtimestamp(written, UTC):%H:%M} UTC" if written else ""
+    room = f"{usage.free // 10**6} of {usage.total // 10**6} MB free{since}"
+    note(f"No room is left in {root} ({room}): runs wait or train unobserved, and continue by themselves when there is")
 
 
 def _short(path: Path) -> str:

@@ -85,7 +85,7 @@ def test_a_state_folder_that_is_a_file(call_rlctl: Call, store_of_rlctl: StateSt
     assert call_rlctl(verb, *file, "--local") == (
         2,
         "",
-        f"error: the state folder {place} is not a folder: name another with --state-dir or RL_STATE_DIR\n",
+        f"error: the state folder {place}: it is not a folder; name another with --state-dir or RL_STATE_DIR\n",
     )
 
 

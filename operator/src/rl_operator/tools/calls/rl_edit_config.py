@@ -82,7 +82,7 @@ MOST_TOKENS: Final = 1_400
 differ.
 """
 
-MOST_TOKENS_OF_NAMES: Final = 400
+MOST_TOKENS_OF_NAMES: Final = 430
 
 LONGEST_LIMIT: Final = 100
 LONGEST_TEXT: Final = 2_000
