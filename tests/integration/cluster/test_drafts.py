@@ -79,10 +79,10 @@ def test_a_running_run_does_not_change(runs: RunsNamespace) -> None:
 
 
 def _as_rendered(pod: dict[str, Any]) -> dict[str, Any]:
-    """A pod's spec without its attempt."""
+    """A pod's spec without what each attempt has of its own."""
     spec: dict[str, Any] = pod["spec"]
     for container in (*spec["initContainers"], *spec["containers"]):
-        container["env"] = [variable for variable in container["env"] if variable["name"] != "RL_ATTEMPT"]
+        container["env"] = [each for each in container["env"] if each["name"] not in ("RL_ATTEMPT", "RL_OPS_TOKEN")]
     return spec
 
 

@@ -276,7 +276,7 @@ def test_a_run_that_vanishes_in_a_gap(stage: Stage) -> None:
     runs = stage.namespace()
     pod = training(runs)
     until_quiet(runs)  # a write would reveal that the run is gone
-    stage.proxy.hooks = dropped("rltrainingruns", "pods", "configmaps")
+    stage.proxy.hooks = dropped("rltrainingruns", "pods", "configmaps", "networkpolicies")
     runs.delete()
     runs.kubelet.collect_garbage()
     stays("nobody has told the operator", lambda: (runs.kubelet.pod(pod) or {}).get("metadata", {}).get("finalizers"))

@@ -179,7 +179,7 @@ def disk_of_64_kb(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_in_the_journals_folder(disk_of_64_kb: Path, rlctl: Rlctl, write_run: WriteRun) -> None:
     assert rlctl("run", write_run("full", config=SHORT), "--local", "--detach").returncode == 0
-    rlctl.wait_for("full", lambda s: "disk is full" in s.get("message", ""), "the status to name the full disk")
+    rlctl.wait_for("full", lambda s: "no room is left" in s.get("message", ""), "the status to name the full disk")
     assert rlctl("delete", "full", "--local").returncode == 0
 
 
