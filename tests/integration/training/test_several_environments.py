@@ -133,7 +133,7 @@ async def test_all_killed_for_longer_than_the_grace_ends_the_run_with_their_reas
     assert await trainer.exit_code(120) == 1, trainer.log
     assert half.result["outcome"] == "failed"
     assert half.result["error"] == {
-        "class": "environment",
+        "class": "silence",
         "message": "the environment fell silent: no heartbeat from the environment for more than 15 seconds",
     }
     assert half.result["statePath"] is not None, "what was trained is kept"
@@ -148,6 +148,6 @@ async def test_the_environment_in_the_runs_pod_ends_the_attempt_though_another_w
     await run.makes_groups(other)
     inside.stop(signal.SIGKILL)
     assert await trainer.exit_code(120) == 1, trainer.log
-    assert half.result["error"]["class"] == "environment"
+    assert half.result["error"]["class"] == "silence"
     assert half.result["statePath"] is not None, "what was trained is kept"
     assert await other.exit_code(60) == 0, other.log
