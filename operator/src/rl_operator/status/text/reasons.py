@@ -100,7 +100,7 @@ _TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
     ),
     "BackendSilent": _starts(
         "The trainer cannot reach its backend: its name does not resolve, the connection is refused or dropped, or TLS"
-        " fails.",
+        " fails. Or it reaches something that answers with errors only, which the message quotes.",
         "Do what the message asks: start the Tinker service, correct the runtime's backend.url, or let the pod out"
         " through the namespace's NetworkPolicies. It is tried until trainer.backend_deadline_seconds have passed.",
     ),
