@@ -83,25 +83,17 @@ class HttpGet(TypedDict):
     port: int | str
 
 
-class ExecAction(TypedDict):
-    command: list[str]
-
-
 class ContainerProbe(TypedDict, total=False):
-    exec: ExecAction
+    exec: dict[str, list[str]]
     httpGet: HttpGet
     periodSeconds: int
     timeoutSeconds: int
     failureThreshold: int
 
 
-class Capabilities(TypedDict):
-    drop: list[str]
-
-
 class ContainerSecurity(TypedDict, total=False):
     allowPrivilegeEscalation: bool
-    capabilities: Capabilities
+    capabilities: dict[str, list[str]]
     readOnlyRootFilesystem: bool
 
 
@@ -153,20 +145,12 @@ class EmptyDir(TypedDict, total=False):
     sizeLimit: str | int
 
 
-class Claim(TypedDict):
-    claimName: str
-
-
 class Volume(TypedDict, total=False):
     name: str
     configMap: ConfigMapVolume
     secret: SecretVolume
     emptyDir: EmptyDir
-    persistentVolumeClaim: Claim
-
-
-class SeccompProfile(TypedDict):
-    type: str
+    persistentVolumeClaim: dict[str, str]
 
 
 class PodSecurity(TypedDict, total=False):
@@ -175,16 +159,12 @@ class PodSecurity(TypedDict, total=False):
     runAsGroup: int
     fsGroup: int
     fsGroupChangePolicy: str
-    seccompProfile: SeccompProfile
+    seccompProfile: dict[str, str]
 
 
 class HostAlias(TypedDict):
     ip: str
     hostnames: list[str]
-
-
-class DnsConfig(TypedDict):
-    nameservers: list[str]
 
 
 class NamedReference(TypedDict):
@@ -200,7 +180,7 @@ class PodSpec(TypedDict, total=False):
     hostname: str
     hostAliases: list[HostAlias]
     dnsPolicy: str
-    dnsConfig: DnsConfig
+    dnsConfig: dict[str, list[str]]
     securityContext: PodSecurity
     initContainers: list[Container]
     containers: list[Container]
@@ -257,10 +237,6 @@ class ObjectCondition(TypedDict, total=False):
     lastTransitionTime: str
 
 
-class PodAddress(TypedDict):
-    ip: str
-
-
 class PodStatus(TypedDict, total=False):
     phase: str
     reason: str
@@ -268,7 +244,7 @@ class PodStatus(TypedDict, total=False):
     startTime: str
     hostIP: str
     podIP: str
-    podIPs: list[PodAddress]
+    podIPs: list[dict[str, str]]
     conditions: list[ObjectCondition]
     initContainerStatuses: list[ContainerStatusObject]
     containerStatuses: list[ContainerStatusObject]
@@ -291,13 +267,9 @@ class JobSpec(TypedDict, total=False):
     template: PodTemplate
 
 
-class JobStatus(TypedDict, total=False):
-    conditions: list[ObjectCondition]
-
-
 class JobObject(KubernetesObject, total=False):
     spec: JobSpec
-    status: JobStatus
+    status: dict[str, list[ObjectCondition]]
 
 
 # --- network ------------------------------------------------------------------------------------------------------
@@ -385,29 +357,13 @@ class EventObject(KubernetesObject, total=False):
     note: str
 
 
-class DeploymentSpec(TypedDict, total=False):
-    replicas: int
-
-
-class DeploymentStatus(TypedDict, total=False):
-    readyReplicas: int
-
-
 class DeploymentObject(KubernetesObject, total=False):
-    spec: DeploymentSpec
-    status: DeploymentStatus
-
-
-class CallerInfo(TypedDict, total=False):
-    username: str
-
-
-class ReviewStatus(TypedDict):
-    userInfo: CallerInfo
+    spec: dict[str, int]
+    status: dict[str, int]
 
 
 class SelfSubjectReview(KubernetesObject, total=False):
-    status: ReviewStatus
+    status: dict[str, dict[str, str]]
 
 
 class ServerVersion(KubernetesObject, total=False):
@@ -430,11 +386,8 @@ class FailureStatus(TypedDict, total=False):
     reason: str
 
 
-class Manifest(KubernetesObject, total=False):
+class Manifest(ConfigMapObject, total=False):
     """An object as a person or a store has it, before a model or one of the types above says what its kind holds."""
 
     spec: dict[str, Any]
     status: dict[str, Any]
-    immutable: bool
-    data: dict[str, str]
-    binaryData: dict[str, str]

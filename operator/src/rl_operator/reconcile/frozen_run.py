@@ -11,7 +11,7 @@ from rl_operator.operator_errors import InvalidError, NameTakenError, OperatorEr
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.environment_pod import source_of
-from rl_operator.render.frozen_texts import WRITTEN_AGAIN, differences, frozen_files
+from rl_operator.render.frozen_texts import WRITTEN_AGAIN, differences, frozen_texts
 from rl_operator.render.manifests import Rendered, Templates, render_run, templates_of
 from rl_operator.status.attempt.view import View
 from rl_operator.status.phase_and_action import TEMPLATE_CHANGED
@@ -119,7 +119,7 @@ async def require_source(view: View, templates: Templates, client: RunClient) ->
         await client.create_child(same.source)
         return
     try:
-        frozen_files(config_map, run, sha256)
+        frozen_texts(config_map, run, sha256)
     except TemplateChangedError as error:
         same = await _rendered_again(view, client)
         raise TemplateChangedError(f"{error}. Nothing is made from it: {_repair(view, same)}.") from error

@@ -41,26 +41,22 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[k8s.EnvVar]:
     return [*_shared(run, "trainer"), *literals(plain), *keys]
 
 
-def environment_env_vars(run: TrainingRun, inputs: RunInputs, sandbox_host: str) -> list[k8s.EnvVar]:
-    """No keys except those that the runtime lists by name, and the teacher's of a run that learns from it.
-    `sandbox_host`: where the run's sandboxes are, if any.
+def environment_env_vars(
+    run: TrainingRun, inputs: RunInputs, sandbox_host: str, host: str | None = None
+) -> list[k8s.EnvVar]:
+    """No keys but the teacher's, of a run that learns from it, and those that the runtime lists by name: of them an
+    RLEnvironment gets the ones that it asks for, a bundled one all. `sandbox_host`: where the run's sandboxes are, if
+    any; `host`: where the run's pod serves an environment in its own pod, None: on loopback.
     """
-    keys = _listed_keys(inputs.runtime, inputs.runtime.spec.secret_environment)
-    plain = literals({variables.RL_INFERENCE_URL: INFERENCE_URL, **_sandbox_address(run, sandbox_host)})
-    return [*_shared(run, "environment"), *plain, *_teacher(run, inputs), *keys]
-
-
-def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str, sandbox_host: str) -> list[k8s.EnvVar]:
-    """For an environment in its own pod: the run's pod serves at `host`. An RLEnvironment gets the keys that it asks
-    for, if the runtime lists them; a bundled one gets all that are listed.
-    """
-    runtime, own = inputs.runtime, inputs.environment.own
-    asked = own.spec.secret_environment if own else runtime.spec.secret_environment
+    listed, own = inputs.runtime.spec.secret_environment, inputs.environment.own
     path = environments_path(run.metadata.uid)
-    inference = {variables.RL_INFERENCE_URL: f"http://{host}:{INFERENCE_PORT}{path}"}
-    plain = literals({**inference, **_sandbox_address(run, sandbox_host)})
-    api_url = f"http://{host}:{API_PORT}{path}"
-    return [*_shared(run, "environment", api_url), *plain, *_teacher(run, inputs), *_listed_keys(runtime, asked)]
+    api_url = f"http://{host}:{API_PORT}{path}" if host else API_URL
+    inference_url = f"http://{host}:{INFERENCE_PORT}{path}" if host else INFERENCE_URL
+    sandboxes = {variables.RL_SANDBOX_HOST: sandbox_host, variables.RL_SANDBOX_PORT: str(SANDBOX_PORT)}
+    plain = literals({variables.RL_INFERENCE_URL: inference_url, **(sandboxes if run.spec.sandbox else {})})
+    asked = (secret for secret in (own.spec.secret_environment if own else listed) if secret in listed)
+    keys = [secret_env_var(secret.key, secret) for secret in asked]
+    return [*_shared(run, "environment", api_url), *plain, *_teacher(run, inputs), *keys]
 
 
 def exposed_env_vars(container: str, env_vars: list[k8s.EnvVar]) -> list[k8s.EnvVar]:
@@ -137,10 +133,6 @@ def share_env_vars(run: TrainingRun, slot: int) -> list[k8s.EnvVar]:
     return literals({variables.RL_SANDBOX_SHARE: str(max(1, share + (slot < left)))})
 
 
-def _sandbox_address(run: TrainingRun, host: str) -> dict[str, str | None]:
-    return {variables.RL_SANDBOX_HOST: host, variables.RL_SANDBOX_PORT: str(SANDBOX_PORT)} if run.spec.sandbox else {}
-
-
 def _teacher(run: TrainingRun, inputs: RunInputs) -> list[k8s.EnvVar]:
     """The address and the key that belongs to it."""
     teacher = inputs.teacher(run)
@@ -148,10 +140,6 @@ def _teacher(run: TrainingRun, inputs: RunInputs) -> list[k8s.EnvVar]:
         return []
     key = [secret_env_var(variables.TEACHER_API_KEY, teacher.key_secret)] if teacher.key_secret else []
     return [*literals({variables.TEACHER_URL: teacher.url}), *key]
-
-
-def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[k8s.EnvVar]:
-    return [secret_env_var(secret.key, secret) for secret in asked if secret in runtime.spec.secret_environment]
 
 
 def _shared(run: TrainingRun, container: str, api_url: str = API_URL) -> list[k8s.EnvVar]:

@@ -16,6 +16,7 @@ from rl_operator.render.container_env_vars import SCRATCH, literals
 CONFIG_FOLDER: Final = "/etc/rl"
 CONFIG_KEY: Final = "config.yaml"
 CONFIG_FILE: Final = f"{CONFIG_FOLDER}/{CONFIG_KEY}"
+CONFIG_MOUNT: Final[k8s.VolumeMount] = {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}
 
 DEFAULT_RESOURCES: Final[Mapping[str, k8s.Resources]] = {
     API_CONTAINER: {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
@@ -46,11 +47,14 @@ CONTAINER_SECURITY: Final[k8s.ContainerSecurity] = {
     "readOnlyRootFilesystem": True,
 }
 
+SMALL_RESOURCES: Final[k8s.Resources] = {
+    "requests": {"cpu": "50m", "memory": "128Mi", EPHEMERAL: "16Mi"},
+    "limits": {"memory": "512Mi", EPHEMERAL: "64Mi"},
+}
+"""Of what only passes on, or holds one file at a time."""
+
 STORAGE_REQUEST: Final = "256Mi"
 """Without a request the scheduler would reserve the whole limit."""
-
-
-_UNSET: Final = ResourceRequirements()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def written_resources(resources: ResourceRequirements) -> k8s.Resources:
 def runtime_resources(runtime: Runtime, name: str) -> k8s.Resources:
     """The runtime's resources for the container, else the defaults."""
     resources: ResourceRequirements = getattr(runtime.spec.resources, name)
-    return written_resources(resources) if resources != _UNSET else dict(DEFAULT_RESOURCES[name])
+    return written_resources(resources) if resources != ResourceRequirements() else dict(DEFAULT_RESOURCES[name])
 
 
 def bounded_resources(runtime: Runtime, name: str) -> k8s.Resources:
@@ -170,10 +174,6 @@ def pod_security(unprivileged_id: int) -> k8s.PodSecurity:
     }
 
 
-def config_volume(config_map: str) -> k8s.Volume:
-    return {"name": "config", "configMap": {"name": config_map, "items": [{"key": CONFIG_KEY, "path": CONFIG_KEY}]}}
-
-
 def mounting(template: k8s.PodObject, config_map: str, config: str) -> k8s.PodObject:
     """The pod with the volume that it takes its config from. A template is without it: the ConfigMap that holds the
     template is named by its content. Who mounts it is told the hash of the config file: the kubelet reads the ConfigMap
@@ -181,15 +181,12 @@ def mounting(template: k8s.PodObject, config_map: str, config: str) -> k8s.PodOb
     """
     spec, told = template["spec"], literals({RL_CONFIG_SHA256: hashlib.sha256(config.encode()).hexdigest()})
     containers: list[k8s.Container] = [
-        {**each, "env": [*each["env"], *told]} if config_mount() in each.get("volumeMounts", []) else each
+        {**each, "env": [*each["env"], *told]} if CONFIG_MOUNT in each.get("volumeMounts", []) else each
         for each in spec["containers"]
     ]
-    volumes = [config_volume(config_map), *spec["volumes"]]
-    return {**template, "spec": {**spec, "containers": containers, "volumes": volumes}}
-
-
-def config_mount() -> k8s.VolumeMount:
-    return {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}
+    items: list[k8s.KeyToPath] = [{"key": CONFIG_KEY, "path": CONFIG_KEY}]
+    volume: k8s.Volume = {"name": "config", "configMap": {"name": config_map, "items": items}}
+    return {**template, "spec": {**spec, "containers": containers, "volumes": [volume, *spec["volumes"]]}}
 
 
 def scratch_volume(name: str) -> str:

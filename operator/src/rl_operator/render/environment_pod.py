@@ -20,10 +20,11 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.container_env_vars import SCRATCH, literals, place_env_vars, remote_environment_env_vars
+from rl_operator.render.container_env_vars import SCRATCH, environment_env_vars, literals, place_env_vars
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
+    CONFIG_MOUNT,
     CONFINED_POD,
     CONTAINER_SECURITY,
     DEFAULT_RESOURCES,
@@ -31,7 +32,6 @@ from rl_operator.render.container_template import (
     NO_DNS,
     PROBE_SECONDS,
     Image,
-    config_mount,
     container,
     folder,
     limited,
@@ -103,15 +103,15 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: k8s.ConfigMapObject |
     beside = openenv if openenv and openenv.runs_beside else None
     volumes = [
         folder(scratch_volume(names.ENVIRONMENT_CONTAINER), resources),
-        *([server_volume(beside)] if beside else []),
+        *([folder(scratch_volume(names.OPENENV_CONTAINER), _server_resources(beside))] if beside else []),
     ]
-    mounts = [config_mount()]
+    mounts = [CONFIG_MOUNT]
     if source:
         volumes.append({"name": SOURCE_VOLUME, "configMap": {"name": source["metadata"]["name"]}})
         mounts.append({"name": SOURCE_VOLUME, "mountPath": SOURCE_FOLDER, "readOnly": True})
     command = ["tinker-atropos", "environment", environment_entry(run, inputs), "serve", "--config", CONFIG_FILE]
     image = environment_image(inputs)
-    env_vars = remote_environment_env_vars(run, inputs, service_host(run), sandbox_host(run))
+    env_vars = environment_env_vars(run, inputs, sandbox_host(run), service_host(run))
     env_vars += settings_env_vars(openenv) if openenv else []
     env_vars += literals({RL_SOURCE_SHA256: sha256_of_texts(source["data"])}) if source else []
     only_name: k8s.PodSpec = {
@@ -219,17 +219,13 @@ def server_container(openenv: OpenEnv) -> k8s.Container:
             "timeoutSeconds": PROBE_SECONDS,
             "failureThreshold": START_FAILURES,
         },
-        "resources": _resources(openenv),
+        "resources": _server_resources(openenv),
         "securityContext": CONTAINER_SECURITY | {"readOnlyRootFilesystem": openenv.read_only_root_filesystem},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": scratch_volume(names.OPENENV_CONTAINER), "mountPath": SCRATCH}],
     }
 
 
-def server_volume(openenv: OpenEnv) -> k8s.Volume:
-    return folder(scratch_volume(names.OPENENV_CONTAINER), _resources(openenv))
-
-
-def _resources(openenv: OpenEnv) -> k8s.Resources:
+def _server_resources(openenv: OpenEnv) -> k8s.Resources:
     """What the author asks for; never without a limit. Where a limit alone is given, it is the request, too."""
     return limited(written_resources(openenv.resources), SERVER_LIMITS, DEFAULT_REQUESTS)

@@ -24,17 +24,25 @@ WRITTEN_AGAIN: Final = "delete it, and it is written again as it was"
 REPAIR: Final = f"Nothing is made from it: {WRITTEN_AGAIN}."
 
 
-def frozen_texts(config_map: k8s.ConfigMapObject, run: TrainingRun) -> Mapping[str, str]:
-    """The texts that the run was started with.
+def frozen_texts(config_map: k8s.ConfigMapObject, run: TrainingRun, of_files: str = "") -> Mapping[str, str]:
+    """The texts that the run was started with; or the copied files of an own environment, with the hash `of_files` that
+    is in the run's verified templates.
 
     Raises NameTakenError if the ConfigMap is not the run's, TemplateChangedError if it holds anything else.
     """
-    return _verified(config_map, run, run.status.config_hash or "none", "status.configHash")
-
-
-def frozen_files(config_map: k8s.ConfigMapObject, run: TrainingRun, sha256: str) -> Mapping[str, str]:
-    """The same for the copied files of an own environment, whose hash is in the run's verified templates."""
-    return _verified(config_map, run, sha256, "its template")
+    metadata, texts = config_map["metadata"], config_map.get("data") or {}
+    name = f"ConfigMap {run.metadata.namespace}/{metadata['name']}"
+    if controller_uid(config_map) != run.metadata.uid:
+        raise NameTakenError(f"{name} exists and is not this run's: delete or rename it")
+    sha256, found = of_files or run.status.config_hash or "none", sha256_of_texts(texts)
+    if found != sha256:
+        told_by = "its template" if of_files else "status.configHash"
+        how = f"its SHA-256 is {found[:12]}..., not {sha256[:12]}... as in {told_by}"
+    else:
+        how = differences(config_map, texts)
+    if how:
+        raise TemplateChangedError(f"{name} is not what the run was started with: {how}")
+    return texts
 
 
 def differences(config_map: k8s.ConfigMapObject, texts: Mapping[str, str]) -> str:
@@ -57,18 +65,3 @@ def require_as_created(live: k8s.KubernetesObject, manifest: k8s.KubernetesObjec
     if wanted.get("immutable") and (other := differences(held, wanted["data"])):
         name = f"ConfigMap {wanted['metadata']['namespace']}/{wanted['metadata']['name']}"
         raise TemplateChangedError(f"{name} is not what the run was started with: {other}. {REPAIR}")
-
-
-def _verified(config_map: k8s.ConfigMapObject, run: TrainingRun, sha256: str, told_by: str) -> Mapping[str, str]:
-    metadata, texts = config_map["metadata"], config_map.get("data") or {}
-    name = f"ConfigMap {run.metadata.namespace}/{metadata['name']}"
-    if controller_uid(config_map) != run.metadata.uid:
-        raise NameTakenError(f"{name} exists and is not this run's: delete or rename it")
-    if (found := sha256_of_texts(texts)) != sha256:
-        raise TemplateChangedError(
-            f"{name} is not what the run was started with: its SHA-256 is {found[:12]}..., not {sha256[:12]}... as in "
-            f"{told_by}"
-        )
-    if other := differences(config_map, texts):
-        raise TemplateChangedError(f"{name} is not what the run was started with: {other}")
-    return texts

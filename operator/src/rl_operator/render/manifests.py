@@ -74,9 +74,10 @@ def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | N
     """
     config = render_config(run, inputs)
     source = _source(run, files) if files else None
-    pod, sandboxes = pod_template(run, inputs), _sandboxes(run, inputs)
+    pod, sandbox = pod_template(run, inputs), sandbox_template(run, inputs)
     environment = environment_template(run, inputs, source)
     environments: PodsApart = {"pod": environment, "network": network_children(run, inputs)}
+    sandboxes: PodsApart | None = {"pod": sandbox, "network": sandbox_network_children(run)} if sandbox else None
     texts = {
         CONFIG_KEY: write_yaml(config),
         POD_KEY: _text(pod),
@@ -126,11 +127,6 @@ def templates_of(config_map: k8s.ConfigMapObject, run: TrainingRun) -> Templates
         raise InvalidError(f"ConfigMap {name} holds no {ENVIRONMENTS_KEY}: start a new run in place of this one")
     sandboxes = json.loads(held[SANDBOXES_KEY]) if SANDBOXES_KEY in held else None
     return _templates(name, held, json.loads(held[POD_KEY]), json.loads(held[ENVIRONMENTS_KEY]), sandboxes)
-
-
-def _sandboxes(run: TrainingRun, inputs: RunInputs) -> PodsApart | None:
-    pod = sandbox_template(run, inputs)
-    return {"pod": pod, "network": sandbox_network_children(run)} if pod else None
 
 
 def _templates(

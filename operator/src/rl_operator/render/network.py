@@ -182,8 +182,9 @@ def _servers(run: TrainingRun, inputs: RunInputs) -> list[k8s.PolicyRule]:
 
 
 def server_egress(url: str) -> k8s.PolicyRule:
-    peers, ranges = server_peers(url)
-    return {"to": [*peers, *map(_block, ranges)], "ports": tcp_ports(server_port(url))}
+    """The port is the URL's, or its scheme's."""
+    split = urlsplit(url)
+    return {"to": _server_peers(split.hostname or ""), "ports": tcp_ports(split.port or _DEFAULT_PORTS[split.scheme])}
 
 
 def _egress(rule: EgressRule) -> k8s.PolicyRule:
@@ -215,28 +216,21 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _SERVICE: Final = re.compile(r"[^.]+\.(?P<namespace>[^.]+)\.svc(\..+)?")
 
 
-def server_port(url: str) -> int:
-    """The URL's port, or its scheme's."""
-    split = urlsplit(url)
-    return split.port or _DEFAULT_PORTS[split.scheme]
-
-
-def server_peers(url: str) -> tuple[list[k8s.PolicyPeer], tuple[str, ...]]:
-    """Whom a policy must let the environment reach for that URL: peers inside of the cluster, and address ranges.
+def _server_peers(host: str) -> list[k8s.PolicyPeer]:
+    """Whom a policy must let the environment reach for that host.
 
     A policy sees pods and addresses. An address is itself. The name of a Service stands for the pods of its namespace:
     which of them are behind it, the Service may change. Any other name may stand for anything.
     """
-    host = urlsplit(url).hostname or ""
     try:
-        return [], (str(ipaddress.ip_network(host)),)
+        return [_block(str(ipaddress.ip_network(host)))]
     except ValueError:
         pass
     if "." not in host:
-        return [{"podSelector": {}}], ()
+        return [{"podSelector": {}}]
     if service := _SERVICE.fullmatch(host):
-        return [{"namespaceSelector": {"matchLabels": {names.NAMESPACE_NAME_LABEL: service["namespace"]}}}], ()
-    return [{"namespaceSelector": {}}], ANYWHERE
+        return [{"namespaceSelector": {"matchLabels": {names.NAMESPACE_NAME_LABEL: service["namespace"]}}}]
+    return [{"namespaceSelector": {}}, *map(_block, ANYWHERE)]
 
 
 SANDBOX_POLICY: Final = "sandbox"

@@ -33,9 +33,9 @@ from rl_operator.render.container_env_vars import (
 )
 from rl_operator.render.container_template import (
     CONFIG_FILE,
+    CONFIG_MOUNT,
     CONFINED_POD,
     bounded_resources,
-    config_mount,
     container,
     folder,
     pod_security,
@@ -205,7 +205,7 @@ def _trainer_container(run: TrainingRun, inputs: RunInputs) -> k8s.Container:
     env_vars = [*trainer_env_vars(run, inputs), *sink_env_vars(run, runtime)]
     command = ["tinker-atropos", "trainer", "--config", CONFIG_FILE]
     image, resources = runtime_image(runtime), bounded_resources(runtime, TRAINER_CONTAINER)
-    mounts = [config_mount(), *sink_mounts(run, runtime)]
+    mounts = [CONFIG_MOUNT, *sink_mounts(run, runtime)]
     return container(TRAINER_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)
 
 
@@ -213,4 +213,4 @@ def _environment_container(run: TrainingRun, inputs: RunInputs) -> k8s.Container
     command = ["tinker-atropos", "environment", run.spec.environment, "serve", "--config", CONFIG_FILE]
     runtime, env_vars = inputs.runtime, environment_env_vars(run, inputs, sandbox_host(run))
     image, resources = runtime_environment_image(runtime), bounded_resources(runtime, ENVIRONMENT_CONTAINER)
-    return container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=[config_mount()])
+    return container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=[CONFIG_MOUNT])

@@ -11,7 +11,14 @@ from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api import names
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import SCRATCH, ops_token_env_var
-from rl_operator.render.container_template import CONFINED_POD, Image, confined_container, folder, probe
+from rl_operator.render.container_template import (
+    CONFINED_POD,
+    SMALL_RESOURCES,
+    Image,
+    confined_container,
+    folder,
+    probe,
+)
 from rl_operator.render.labels import helper_labels, owned_by, pod_labels
 from rl_operator.render.pod import ANNOTATIONS, pod_name_prefix
 from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, SINK_VOLUMES
@@ -24,12 +31,6 @@ IDLE_SECONDS: Final = 600
 COMMAND: Final = ("tinker-atropos", "rollouts", f"--idle-exit={IDLE_SECONDS}")
 LIMIT_SECONDS: Final = 14_400
 TTL_SECONDS: Final = 60
-
-RESOURCES: Final[k8s.Resources] = {
-    "requests": {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "16Mi"},
-    "limits": {"memory": "512Mi", "ephemeral-storage": "64Mi"},
-}
-"""It holds one file at a time."""
 
 
 def keeps_rollouts(pod: k8s.PodObject) -> bool:
@@ -82,7 +83,7 @@ def _pod_spec(pod: k8s.PodObject, ops_token: str) -> k8s.PodSpec:
         "activeDeadlineSeconds": LIMIT_SECONDS,
         "terminationGracePeriodSeconds": 1,
         "containers": [_container(_trainer(pod), ops_token)],
-        "volumes": [*volumes, folder("tmp", RESOURCES)],
+        "volumes": [*volumes, folder("tmp", SMALL_RESOURCES)],
     }
 
 
@@ -102,7 +103,7 @@ def _container(trainer: k8s.Container, ops_token: str) -> k8s.Container:
     env_vars = [each for each in trainer["env"] if each["name"] in SINK_VARIABLES]
     image = Image(trainer["image"], trainer.get("imagePullPolicy"))
     return {
-        **confined_container(READER_CONTAINER, image, COMMAND, RESOURCES),
+        **confined_container(READER_CONTAINER, image, COMMAND, SMALL_RESOURCES),
         "workingDir": SCRATCH,
         "env": [{"name": "HOME", "value": SCRATCH}, *env_vars, ops_token_env_var(ops_token)],
         "ports": [{"name": READER_CONTAINER, "containerPort": TRAINER_PORT}],

@@ -24,9 +24,9 @@ from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
     CONFIG_KEY,
+    CONFIG_MOUNT,
     CONFINED_POD,
-    EPHEMERAL,
-    config_mount,
+    SMALL_RESOURCES,
     confined_container,
     folder,
     pod_security,
@@ -152,7 +152,7 @@ def _pod_spec(
                 **confined_container(name, image, _command(run, inputs, trial, model), resources),
                 "workingDir": SCRATCH,
                 "env": env_vars,
-                "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, config_mount()],
+                "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, CONFIG_MOUNT],
             }
             for name, model in zip(names, trial.models, strict=True)
         ],
@@ -181,10 +181,6 @@ def _command(run: TrainingRun, inputs: RunInputs, trial: Trial, model: str) -> l
     return ["tinker-atropos", "environment", entry, "process", *(f"{key}={value}" for key, value in options.items())]
 
 
-GATE_RESOURCES: Final[k8s.Resources] = {
-    "requests": {"cpu": "50m", "memory": "128Mi", EPHEMERAL: "16Mi"},
-    "limits": {"memory": "512Mi", EPHEMERAL: "64Mi"},
-}
 _ANSWERS: Final = f"import socket; socket.create_connection(('127.0.0.1', {INFERENCE_PORT}))"
 
 
@@ -192,7 +188,7 @@ def _gate(inputs: RunInputs, provider: InferenceProvider, trial: Trial) -> k8s.P
     """A native sidecar with the platform's image, which has the key. It listens on loopback, where no kubelet asks."""
     command = ["tinker-atropos", "provider", *(f"--model={model}" for model in trial.models)]
     gate: k8s.Container = {
-        **confined_container(PROVIDER_CONTAINER, runtime_image(inputs.runtime), command, GATE_RESOURCES),
+        **confined_container(PROVIDER_CONTAINER, runtime_image(inputs.runtime), command, SMALL_RESOURCES),
         "restartPolicy": "Always",
         "startupProbe": {"exec": {"command": ["python", "-c", _ANSWERS]}, "periodSeconds": 1, "failureThreshold": 120},
         "env": _env_vars(provider),

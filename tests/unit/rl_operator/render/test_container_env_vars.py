@@ -12,7 +12,6 @@ from rl_operator.render.container_env_vars import (
     api_env_vars,
     cost_env_vars,
     environment_env_vars,
-    remote_environment_env_vars,
     trainer_env_vars,
 )
 
@@ -73,8 +72,8 @@ def test_a_teachers_key_goes_with_its_address_to_who_asks_the_teacher(top_k) -> 
     own = run.with_changes(spec=run.spec.with_changes(environment="own/digits"))
     for given in (
         environment_env_vars(run, inputs_of(run, TAUGHT), ""),
-        remote_environment_env_vars(run, inputs_of(run, TAUGHT), "h", ""),
-        remote_environment_env_vars(own, own_inputs(own, TAUGHT), "h", ""),
+        environment_env_vars(run, inputs_of(run, TAUGHT), "", "h"),
+        environment_env_vars(own, own_inputs(own, TAUGHT), "", "h"),
     ):
         found = {name: value for name, value in values_of(given).items() if name.startswith("TEACHER_")}
         assert found == (TEACHER if top_k else {})
