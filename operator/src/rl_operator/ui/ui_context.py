@@ -200,6 +200,11 @@ def visitor_of(request: Request) -> Visitor:
     return visitor
 
 
+def run_key(request: Request) -> tuple[str, str]:
+    """Namespace and name in the path of a run's page."""
+    return request.path_params["namespace"], request.path_params["name"]
+
+
 def _namespace(request: Request) -> str:
     """The namespace that the page is about; empty: about all."""
     return request.path_params.get("namespace") or request.query_params.get("namespace", "")

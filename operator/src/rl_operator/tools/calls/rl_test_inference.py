@@ -66,14 +66,9 @@ _BEGINNING: Final = '{"event": '
 class TrialStep:
     """`completions` were scored; `correct` of them more than 0."""
 
-    number: int
     completions: int
     correct: int
     wire: Mapping[str, Any]
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        return {name: self.wire[name] for name in _STEP_KEYS if name in self.wire}
 
 
 @dataclass(frozen=True)
@@ -116,10 +111,10 @@ def _event(line: str) -> dict[str, object] | None:
 def _step(wire: Mapping[str, Any]) -> list[TrialStep]:
     """Empty if the numbers are not numbers: our processes print no such line, an environment might."""
     try:
-        number, completions, correct = (int(wire[name]) for name in ("step", "completions", "correct"))
+        _, completions, correct = (int(wire[name]) for name in ("step", "completions", "correct"))
     except (KeyError, TypeError, ValueError, OverflowError):
         return []
-    return [TrialStep(number, completions, correct, wire)] if 0 <= correct <= completions <= MOST_COMPLETIONS else []
+    return [TrialStep(completions, correct, wire)] if 0 <= correct <= completions <= MOST_COMPLETIONS else []
 
 
 def _bounded(value: object, longest: int = 64) -> object:
@@ -161,18 +156,11 @@ class ModelResult:
         return sum(step.correct for step in self.steps)
 
     @property
-    def steps_with_correct(self) -> int:
-        return sum(step.correct > 0 for step in self.steps)
-
-    @property
     def accuracy(self) -> float:
         return self.correct / self.completions if self.completions else 0.0
 
-    @property
-    def step_success_rate(self) -> float:
-        return self.steps_with_correct / len(self.steps) if self.steps else 0.0
-
     def to_wire(self, *, steps: bool) -> dict[str, Any]:
+        succeeded = sum(step.correct > 0 for step in self.steps)
         wire = {
             "model": self.model,
             "name": self.model.rpartition("/")[2],
@@ -182,11 +170,12 @@ class ModelResult:
             "total_completions": self.completions,
             "correct_completions": self.correct,
             "accuracy": round(self.accuracy, 4),
-            "steps_with_correct": self.steps_with_correct,
-            "step_success_rate": round(self.step_success_rate, 4),
+            "steps_with_correct": succeeded,
+            "step_success_rate": round(succeeded / len(self.steps), 4) if self.steps else 0.0,
         }
         told = {"error": one_line(self.error)[:KEPT_TEXT], "stderr": self.talk if self.error else ""}
-        shown = {"steps": [_bounded(step.shown) for step in self.steps]} if steps else {}
+        kept = ({name: step.wire[name] for name in _STEP_KEYS if name in step.wire} for step in self.steps)
+        shown = {"steps": [_bounded(each) for each in kept]} if steps else {}
         return wire | without_empty({"log_file": self.log, **told}) | shown
 
 
@@ -214,8 +203,6 @@ CHECK_SECONDS: Final = 10
 LOG_LINES: Final = 2_000
 """Lines read of a model's log, from its end."""
 
-GOING: Final = frozenset({"waiting", "running"})
-
 
 @dataclass(frozen=True)
 class TrialSnapshot:
@@ -226,7 +213,7 @@ class TrialSnapshot:
 
     @property
     def is_going(self) -> bool:
-        return any(result.state in GOING for result in self.results)
+        return any(result.state in ("waiting", "running") for result in self.results)
 
 
 def take_snapshot(context: CallContext, job: JobObject) -> TrialSnapshot:
@@ -240,9 +227,13 @@ def _part(context: CallContext, job: JobObject, pod: JobPod, name: str, model: s
     container = pod.containers.get(name, JobContainer("waiting"))
     if pod.name is None or container.state == "waiting":
         return model_result(model, container, Printed())
-    result = model_result(model, container, _printed(context, job, pod.name, name))
-    shown_by = f"kubectl -n {job['metadata']['namespace']} logs {pod.name} -c {name}"
-    return replace(result, log=f"{pod.folder}/{name}.log" if pod.folder else shown_by)
+    namespace = job["metadata"]["namespace"]
+    try:
+        printed = read_log(context.target.log_lines(namespace, pod.name, name, tail=LOG_LINES, follow=False))
+    except (GoneError, InvalidError):  # the pod is gone, or its container is still being created
+        printed = Printed()
+    log = f"{pod.folder}/{name}.log" if pod.folder else f"kubectl -n {namespace} logs {pod.name} -c {name}"
+    return replace(model_result(model, container, printed), log=log)
 
 
 def answer_of(job: JobObject, seen: TrialSnapshot, *, steps: bool) -> Answer:
@@ -279,14 +270,6 @@ def model_result(model: str, container: JobContainer, printed: Printed) -> Model
         error = shorten(container.reason)
     outcome = {"ended": "failed" if error else "completed"}
     return ModelResult(model, outcome.get(state, state), printed.steps, error, printed.talk)
-
-
-def _printed(context: CallContext, job: JobObject, pod: str, container: str) -> Printed:
-    namespace = job["metadata"]["namespace"]
-    try:
-        return read_log(context.target.log_lines(namespace, pod, container, tail=LOG_LINES, follow=False))
-    except (GoneError, InvalidError):  # the pod is gone, or its container is still being created
-        return Printed()
 
 
 def _told(job: JobObject) -> dict[str, Any]:
@@ -359,7 +342,13 @@ class InferenceTest(Arguments):
     "starts",
 )
 def rl_test_inference(context: CallContext, asked: InferenceTest) -> Answer:
-    job, message = _job(context, asked)
+    if asked.test_id:
+        job, message = _named_job(context, asked.test_id), "this is how far that test is"
+    else:
+        run = chosen_run(context, asked.run_id)
+        going = _job_that_is_on(context, run)
+        told = "a test of this run is already in progress; no other was started"
+        job, message = (going, told) if going else (_start(context, run, asked), "started; ask again with test_id")
     seen = awaited(
         context,
         take_snapshot(context, job),
@@ -368,16 +357,6 @@ def rl_test_inference(context: CallContext, asked: InferenceTest) -> Answer:
         asked.wait_seconds,
     )
     return answer_of(job, seen, steps=asked.steps) | {"message": message}
-
-
-def _job(context: CallContext, asked: InferenceTest) -> tuple[JobObject, str]:
-    """The requested test, and a sentence about it."""
-    if asked.test_id:
-        return _named_job(context, asked.test_id), "this is how far that test is"
-    run = chosen_run(context, asked.run_id)
-    if going := _job_that_is_on(context, run):
-        return going, "a test of this run is already in progress; no other was started"
-    return _start(context, run, asked), "started; ask again with test_id"
 
 
 def _start(context: CallContext, run: TrainingRun, asked: InferenceTest) -> JobObject:

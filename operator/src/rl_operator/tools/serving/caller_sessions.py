@@ -139,18 +139,18 @@ class ClusterSessions:
 
     def knows(self, token: str) -> bool:
         with self._lock:
-            return self._fresh(_key(token)) is not None
+            return self._fresh(key_of(token)) is not None
 
     def has_met(self, token: str) -> bool:
         with self._lock:
-            return _key(token) in self._sessions
+            return key_of(token) in self._sessions
 
     @contextmanager
     def context(self, token: str) -> Iterator[CallContext]:
         try:
-            session = self._take(_key(token)) or self._seated(token)
+            session = self._take(key_of(token)) or self._seated(token)
         except UnauthenticatedError:
-            self._put(_key(token), None)
+            self._put(key_of(token), None)
             raise
         try:
             yield session.context
@@ -178,7 +178,7 @@ class ClusterSessions:
                 raise UnauthenticatedError("the API server does not know this token")
             unknown.pop_all()
         session = _Session(target, self._context_for(target), self._now(), users=1)
-        self._put(_key(token), session)
+        self._put(key_of(token), session)
         return session
 
     def _put(self, key: str, session: _Session | None) -> None:
@@ -210,6 +210,6 @@ class ClusterSessions:
         return session if session and self._now() - session.since < TRUSTED_SECONDS else None
 
 
-def _key(token: str) -> str:
-    """Tokens themselves are kept only in the connections that present them."""
+def key_of(token: str) -> str:
+    """Tokens themselves are kept only where they are presented."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -20,7 +20,7 @@ from rl_operator.rollouts.rollout_source import RolloutSteps, StepFiles
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import flags_for
 from rl_operator.targets.target import Target
-from rl_operator.ui.ui_context import asked, context_of, visitor_of
+from rl_operator.ui.ui_context import asked, context_of, run_key, visitor_of
 from rl_operator.ui.views.rollout_address import RolloutAddress, read_address
 from rl_operator.ui.views.rollout_step import step_values
 from rl_operator.ui.views.step_groups import HeldFiles, chosen_lines, read_groups, search_steps
@@ -41,7 +41,7 @@ class KeptRollouts:
 async def show_rollouts(request: Request) -> Response:
     context, target = context_of(request), visitor_of(request).target
     address, faults = read_address(request.query_params)
-    kept = await asked(_kept, target, request.path_params["namespace"], request.path_params["name"])
+    kept = await asked(_kept, target, *run_key(request))
     flags = flags_for(target, kept.run.metadata.namespace)
     shared = {"title": f"Rollouts of {kept.run.metadata.name}", "run": kept.run, "faults": faults, "flags": flags}
     if kept.steps is None:
@@ -67,7 +67,7 @@ async def show_rollouts(request: Request) -> Response:
 async def show_newest(request: Request) -> Response:
     """The number of the newest step that is kept; nothing if there is none. A script asks for it."""
     target = visitor_of(request).target
-    kept = await asked(_kept, target, request.path_params["namespace"], request.path_params["name"])
+    kept = await asked(_kept, target, *run_key(request))
     return PlainTextResponse(str(max(kept.steps.steps, default="")) if kept.steps else "")
 
 
@@ -77,7 +77,7 @@ async def download(request: Request) -> Response:
     address, faults = read_address(request.query_params)
     if faults:
         raise RefusedError("; ".join(faults))
-    kept = await asked(_kept, target, request.path_params["namespace"], request.path_params["name"])
+    kept = await asked(_kept, target, *run_key(request))
     if kept.steps is None:
         raise RefusedError(kept.why)
     reading = partial(_files, kept.steps, address)

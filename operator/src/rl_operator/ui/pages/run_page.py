@@ -34,7 +34,7 @@ from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Target
 from rl_operator.ui.preparations import Preparation, Preparations, Progress
 from rl_operator.ui.run_curves import EVERYTHING
-from rl_operator.ui.ui_context import asked, context_of, visitor_of
+from rl_operator.ui.ui_context import asked, context_of, run_key, visitor_of
 from rl_operator.ui.views.config_rows import ORIGINS, config_rows, run_file
 from rl_operator.ui.views.page_text import log_text, short
 from rl_operator.ui.views.run_facts import (
@@ -212,10 +212,6 @@ def _log(target: Target, namespace: str, name: str, container: str) -> dict[str,
     lines = log_text(target.log_lines(namespace, pod, of_pod, tail=TAIL, follow=False))
     containers = known if container in known else [*known, container]
     return {"subject": "log", "container": container, "containers": containers, "lines": lines, "tail": TAIL}
-
-
-def run_key(request: Request) -> tuple[str, str]:
-    return request.path_params["namespace"], request.path_params["name"]
 
 
 def number(given: str | None, otherwise: int) -> int:

@@ -23,8 +23,9 @@ from rl_operator.targets.runs.run_weights import asking_env_vars, completions, t
 from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked as answer_of
-from rl_operator.ui.ui_context import context_of, visitor_of
+from rl_operator.ui.ui_context import context_of, run_key, visitor_of
 from rl_operator.ui.views.page_text import ShownText, figure_text, shown_lines
+from rl_operator.ui.views.rollout_address import whole
 
 LONGEST_PROMPT: Final = 8_000
 MOST_TOKENS: Final = 1_024
@@ -109,15 +110,6 @@ def read_form(form: Mapping[str, str], names: Sequence[str]) -> TalkForm:
     return TalkForm(asked, faults)
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def read(given: str) -> int:
-        if not (given.isascii() and given.isdecimal() and len(given) <= 10 and least <= int(given) <= most):
-            raise ValueError
-        return int(given)
-
-    return read
-
-
 def _temperature(given: str) -> float:
     value = float(given)
     if not (math.isfinite(value) and 0 <= value <= 2):
@@ -126,10 +118,10 @@ def _temperature(given: str) -> float:
 
 
 _FIELDS: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
-    "count": (_whole(1, MOST_ANSWERS), f"an integer from 1 to {MOST_ANSWERS}"),
-    "max_tokens": (_whole(1, MOST_TOKENS), f"an integer from 1 to {MOST_TOKENS}"),
+    "count": (whole(MOST_ANSWERS, least=1), f"an integer from 1 to {MOST_ANSWERS}"),
+    "max_tokens": (whole(MOST_TOKENS, least=1), f"an integer from 1 to {MOST_TOKENS}"),
     "temperature": (_temperature, "a number from 0 to 2"),
-    "seed": (_whole(0, 2**31 - 1), f"an integer from 0 to {2**31 - 1}"),
+    "seed": (whole(2**31 - 1), f"an integer from 0 to {2**31 - 1}"),
 }
 
 
@@ -201,7 +193,7 @@ class TalkPartners:
 
 
 async def show_talk(request: Request) -> Response:
-    partners = await answer_of(_partners, visitor_of(request).target, *_key(request))
+    partners = await answer_of(_partners, visitor_of(request).target, *run_key(request))
     first = partners.weights[0].name if partners.weights else ""
     return _page(request, partners, TalkForm(TalkAsked(weights=first, base=bool(partners.model))))
 
@@ -210,7 +202,7 @@ async def talk(request: Request) -> Response:
     """Answers are part of the page that is answered with: nothing of them is kept."""
     visitor = visitor_of(request)
     fields = await _fields(request)
-    partners = await answer_of(_partners, visitor.target, *_key(request))
+    partners = await answer_of(_partners, visitor.target, *run_key(request))
     form = read_form(fields, [each.name for each in partners.weights])
     if form.asked.base and not partners.model:
         form.faults.append("the base model of this run is not known, so it cannot be asked")
@@ -224,10 +216,6 @@ async def talk(request: Request) -> Response:
     finally:
         TALKS.release()
     return _page(request, partners, form, columns)
-
-
-def _key(request: Request) -> tuple[str, str]:
-    return request.path_params["namespace"], request.path_params["name"]
 
 
 def _partners(target: Target, namespace: str, name: str) -> TalkPartners:

@@ -5,7 +5,6 @@ that no other site's request carries. A reverse proxy that logs people in itself
 which takes precedence.
 """
 
-import hashlib
 import math
 import weakref
 from collections import Counter
@@ -24,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rl_operator.operator_errors import OperatorError, UnauthenticatedError
 from rl_operator.targets.target import Target
 from rl_operator.tools.serving.call_pool import Calls
-from rl_operator.tools.serving.caller_sessions import LocalSessions, Sessions
+from rl_operator.tools.serving.caller_sessions import LocalSessions, Sessions, key_of
 from rl_operator.tools.serving.gateway import Page
 from rl_operator.tools.serving.tool_gate import (
     STATUS,
@@ -189,11 +188,6 @@ class Pages:
     def _opened(self, token: str) -> Iterator[Target]:
         with self._sessions.context(token) as context:
             yield context.target
-
-
-def key_of(token: str) -> str:
-    """Tokens themselves are kept only where they are used."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 MOST_OF_CALLER: Final = 64

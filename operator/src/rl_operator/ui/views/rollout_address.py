@@ -113,7 +113,9 @@ def read_address(query: Mapping[str, str]) -> tuple[RolloutAddress, list[str]]:
 Read = Callable[[str], Any]
 
 
-def _whole(most: int, least: int = 0) -> Read:
+def whole(most: int, least: int = 0) -> Read:
+    """Reads an integer of that range."""
+
     def read(given: str) -> int:
         if not (given.isascii() and given.isdecimal() and len(given) <= 12 and least <= int(given) <= most):
             raise ValueError
@@ -153,7 +155,7 @@ def _listed(choices: Mapping[str, object] | tuple[str, ...]) -> str:
 
 _STEP: Final = "a step's number"
 _PARAMETERS: Final[Mapping[str, tuple[Read, str]]] = {
-    "step": (_whole(10**12), _STEP),
+    "step": (whole(10**12), _STEP),
     "fate": (_one_of(FATES), _listed(FATES)),
     "sort": (_one_of(SORTS), _listed(SORTS)),
     "reward": (_range, "a range like 0-0.5"),
@@ -161,8 +163,8 @@ _PARAMETERS: Final[Mapping[str, tuple[Read, str]]] = {
     "scope": (_one_of(SCOPES), "all, or be left out"),
     "color": (_one_of(COLORS), _listed(COLORS)),
     "view": (_one_of(VIEWS), _listed(VIEWS)),
-    "group": (_whole(10**12), "a group's number"),
-    "page": (_whole(MOST_PAGES, least=1), "a page's number, from 1"),
-    "before": (_whole(10**12), _STEP),
+    "group": (whole(10**12), "a group's number"),
+    "page": (whole(MOST_PAGES, least=1), "a page's number, from 1"),
+    "before": (whole(10**12), _STEP),
 }
 """How each is read, and what is allowed."""

@@ -197,15 +197,6 @@ class ReasonRow:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class LostRow:
-    count: int
-    what: str
-    reason: str
-    why: str
-    item: str
-
-
 def step_values(
     steps: RolloutSteps, groups: StepGroups | None, address: RolloutAddress, search: SearchAnswer | None
 ) -> dict[str, object]:
@@ -311,10 +302,11 @@ def _fate_links(summary: StepSummary, chosen: str) -> Iterator[FateLink]:
             yield FateLink(fate, words, GROUP_SENTENCES[fate], counts.get(fate, 0), fate == chosen)
 
 
-def _lost_row(record: LostRecord) -> LostRow:
+def _lost_row(record: LostRecord) -> LostRecord:
+    """With texts as they are shown."""
     item = "–" if record.item is None else value_text(record.item)
     what, reason = value_text(record.what)[:20], value_text(record.reason) or "no reason"
-    return LostRow(record.count, what, reason, value_text(record.why), item)
+    return record.model_copy(update={"what": what, "reason": reason, "why": value_text(record.why), "item": item})
 
 
 def _reasons(what: str, reasons: Reasons) -> Iterator[ReasonRow]:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rl_operator.api.refusal import Refusal
+from rl_operator.api.status_fields import Attempt, Condition
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.text.figure_text import duration, money_spent
 from rl_operator.status.text.sentences import sentence
@@ -106,21 +107,12 @@ def seconds_of(time: str | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalRow:
-    """Empty: it does not apply."""
-
-    code: str
-    field: str
-    given: str
-    allowed: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
 class RunHead:
     phase: str
     sentence: str
-    refusals: tuple[RefusalRow, ...]
+    refusals: tuple[Refusal, ...]
+    """As they are shown: values are texts, empty where they do not apply."""
+
     failure: str
     failed_container: str
     step: int | None
@@ -164,9 +156,9 @@ def run_head(run: TrainingRun, now: datetime) -> RunHead:
     )
 
 
-def _refusals(run: TrainingRun) -> Iterator[RefusalRow]:
+def _refusals(run: TrainingRun) -> Iterator[Refusal]:
     for each in run.status.refusals:
-        yield RefusalRow(
+        yield Refusal(
             code=each.code,
             field=short(each.field),
             given="" if each.given is None else short_value(each.given),
@@ -234,25 +226,6 @@ class WeightsRow:
     expires: str
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRow:
-    number: int
-    pod: str
-    from_step: int
-    steps: int
-    ended: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionRow:
-    type: str
-    status: str
-    since: str
-    reason: str
-    message: str
-
-
 def weights_rows(run: TrainingRun) -> Iterator[WeightsRow]:
     status = run.status
     if weights := status.weights:
@@ -269,14 +242,15 @@ def weights_rows(run: TrainingRun) -> Iterator[WeightsRow]:
         yield WeightsRow(name, short(checkpoint.state_path), "train on from", until)
 
 
-def attempt_rows(run: TrainingRun) -> Iterator[AttemptRow]:
+def attempt_rows(run: TrainingRun) -> Iterator[Attempt]:
+    """With texts as they are shown."""
     for each in run.status.attempts:
         pod, ended, reason = map(short, (each.pod, each.ended or "–", each.reason or "–"))
-        yield AttemptRow(each.attempt, pod, each.from_step, each.steps, ended, reason)
+        yield each.with_changes(pod=pod, ended=ended, reason=reason)
 
 
-def condition_rows(run: TrainingRun) -> Iterator[ConditionRow]:
+def condition_rows(run: TrainingRun) -> Iterator[Condition]:
+    """With texts as they are shown."""
     for each in run.status.conditions:
-        yield ConditionRow(
-            short(each.type), each.status, short(each.last_transition_time), short(each.reason), short(each.message)
-        )
+        texts = {name: short(getattr(each, name)) for name in ("type", "last_transition_time", "reason", "message")}
+        yield each.with_changes(**texts)

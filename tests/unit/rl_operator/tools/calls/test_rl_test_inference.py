@@ -82,7 +82,7 @@ def test_a_log_is_read_between_other_output() -> None:
         line("summary", error="not done within 600 s"),
     ]
     printed = read_log(log)
-    assert [(step.number, step.completions, step.correct) for step in printed.steps] == [(1, 2, 1), (2, 1, 0)]
+    assert [(step.completions, step.correct) for step in printed.steps] == [(2, 1), (1, 0)]
     assert (printed.over, printed.error) == (True, "not done within 600 s")
     assert printed.talk == '2026 INFO loading\n{"event": broken\nTraceback: [redacted]\n'
 
@@ -119,7 +119,7 @@ def test_steps_are_shown_on_request_without_keys_and_cut() -> None:
     agent = {"turns": 4, "tool_calls": 2}
     wire = {"event": "step", "step": 1, "completions": 1, "correct": 0, "error": "sk-abcdef0123456789 " * 100, "own": 1}
     wire |= {"agent": agent}
-    shown = ModelResult("m", "completed", [TrialStep(1, 1, 0, wire)]).to_wire(steps=True)
+    shown = ModelResult("m", "completed", [TrialStep(1, 0, wire)]).to_wire(steps=True)
     assert shown["scale"] == "custom"
     [step] = shown["steps"]
     assert set(step) == {"step", "completions", "correct", "agent", "error"}
@@ -183,10 +183,11 @@ def test_metrics_are_fractions(models: list[list[list[float]]]) -> None:
     figures = summary(results, 4)
     assert 0 <= figures["avg_accuracy"] <= 1
     assert figures["models_succeeded"] <= figures["models_tested"] == len(models)
-    assert all(0 <= each.accuracy <= 1 and 0 <= each.step_success_rate <= 1 for each in results)
+    rates = [each.to_wire(steps=False)[name] for each in results for name in ("accuracy", "step_success_rate")]
+    assert all(0 <= rate <= 1 for rate in rates)
 
 
-ONE = (TrialStep(1, 2, 1, {}),)
+ONE = (TrialStep(2, 1, {}),)
 
 CASES = {
     "no pod yet": (JobContainer("waiting", "Unschedulable: no room"), Printed(), ("waiting", "Unschedulable: no room")),

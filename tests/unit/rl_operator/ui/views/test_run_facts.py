@@ -8,7 +8,6 @@ from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
 from rl_operator.ui.views.page_text import LONGEST
 from rl_operator.ui.views.run_facts import (
-    RefusalRow,
     RunHead,
     attempt_rows,
     condition_rows,
@@ -102,20 +101,21 @@ def test_the_account_of_items() -> None:
     [
         (
             {"code": "OutOfBounds", "field": "spec.config.a", "given": -4, "allowed": "≥ 1", "hint": "≥ 1, please"},
-            RefusalRow("OutOfBounds", "spec.config.a", "-4", "", "≥ 1, please."),
+            ("OutOfBounds", "spec.config.a", "-4", "", "≥ 1, please."),
         ),
         (
             {"code": "LockedField", "field": "spec.trainer.loss", "given": "ppo", "locked": "cispo", "hint": "go"},
-            RefusalRow("LockedField", "spec.trainer.loss", "ppo", "locked to cispo", "Go."),
+            ("LockedField", "spec.trainer.loss", "ppo", "locked to cispo", "Go."),
         ),
         (
             {"code": "WrongType", "field": "spec.config.b", "allowed": ["x", "y"], "hint": "choose one"},
-            RefusalRow("WrongType", "spec.config.b", "", '["x", "y"]', "Choose one."),
+            ("WrongType", "spec.config.b", "", '["x", "y"]', "Choose one."),
         ),
     ],
 )  # fmt: skip
-def test_refusals_have_field_value_allowed_and_hint(refusal: dict[str, Any], row: RefusalRow) -> None:
-    assert head(refusals=[refusal]).refusals == (row,)
+def test_refusals_have_field_value_allowed_and_hint(refusal: dict[str, Any], row: tuple[str, ...]) -> None:
+    [shown] = head(refusals=[refusal]).refusals
+    assert (shown.code, shown.field, shown.given, shown.allowed, shown.hint) == row
 
 
 def test_a_failure_leads_to_the_log() -> None:
@@ -164,7 +164,7 @@ def test_attempts_and_conditions_cannot_hide_and_are_not_long() -> None:
     condition = {"type": "Ready", "status": "True", "reason": odd, "message": odd, "lastTransitionTime": START}
     run = parsed(run_manifest(attempts=[attempt], conditions=[condition]))
     (ended,), (held,) = attempt_rows(run), condition_rows(run)
-    assert (ended.number, ended.steps, ended.ended, ended.reason) == (1, 3, "–", "–")
+    assert (ended.attempt, ended.steps, ended.ended, ended.reason) == (1, 3, "–", "–")
     for text in (ended.pod, held.reason, held.message):
         assert text.startswith(r"a\u202ebx")
         assert len(text) <= LONGEST + 5
