@@ -5,12 +5,12 @@ from typing import Final, Literal
 from pydantic import ConfigDict, Field
 
 from rl_operator.api.catalog import EnvironmentField
-from rl_operator.api.model import ApiModel, NameReference, ObjectMeta, ObservedModel, all_validated, keyed_by
+from rl_operator.api.model import ApiModel, NameReference, ObjectMeta, all_validated, keyed_by
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, HARNESS_PREFIX, OWN_PREFIX
 from rl_operator.api.runtime import ENVIRONMENT_KEYS, SecretKey
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
-from rl_operator.api.status_fields import Condition
+from rl_operator.api.status_fields import ConditionsStatus
 
 METADATA: Final = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128")
 """Link-local addresses and what clouds serve there and nearby: credentials of the node."""
@@ -86,13 +86,9 @@ class EnvironmentSpec(ApiModel):
     )
 
 
-class EnvironmentStatus(ObservedModel):
+class EnvironmentStatus(ConditionsStatus):
     """What was read from the code, without running it."""
 
-    observed_generation: int = Field(default=-1, description="Generation of the spec that this speaks of.")
-    conditions: tuple[Condition, ...] = Field(
-        default=(), description="Conditions, by type.", json_schema_extra=keyed_by("type")
-    )
     source_hash: str | None = Field(default=None, description="Hash of the files that this speaks of.")
     image_id: str | None = Field(default=None, alias="imageID", description="Digest of the image that was read.")
     entry: str | None = Field(default=None, description="The file that defines the environment.")
@@ -104,9 +100,6 @@ class EnvironmentStatus(ObservedModel):
     fields: tuple[EnvironmentField, ...] = Field(
         default=(), description="The config's fields.", json_schema_extra=keyed_by("name")
     )
-
-    def condition(self, type_: str) -> Condition | None:
-        return next((c for c in self.conditions if c.type == type_), None)
 
     @property
     def fault(self) -> tuple[str, str] | None:

@@ -23,7 +23,7 @@ from rl_operator.api.settings.fields import WIRED_FIELDS, Section
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.rollout_sinks import RuntimeRollouts
 from rl_operator.api.spec_parts.sandboxes import RuntimeSandboxes
-from rl_operator.api.status_fields import Condition
+from rl_operator.api.status_fields import ConditionsStatus
 from rl_operator.api.training_run import LONGEST_SECONDS
 
 TRAINER_KEYS: Final = (TINKER_API_KEY, WANDB_API_KEY)
@@ -361,13 +361,9 @@ class FieldsReference(ObservedModel):
     name: str = Field(description="Its name.")
 
 
-class RuntimeStatus(ObservedModel):
+class RuntimeStatus(ConditionsStatus):
     """What is known about the runtime."""
 
-    observed_generation: int = Field(default=-1, description="Generation of the spec that this speaks of.")
-    conditions: tuple[Condition, ...] = Field(
-        default=(), description="Conditions, by type.", json_schema_extra=keyed_by("type")
-    )
     environments: tuple[RuntimeEnvironment, ...] = Field(
         default=(), description="Environments of the image.", json_schema_extra=keyed_by("name")
     )
@@ -378,9 +374,6 @@ class RuntimeStatus(ObservedModel):
         default=None, alias="imageID", description="Digest of the image that the environments were read from."
     )
     warnings: tuple[str, ...] = Field(default=(), max_length=10, description="Files of the image that cannot be read.")
-
-    def condition(self, type_: str) -> Condition | None:
-        return next((c for c in self.conditions if c.type == type_), None)
 
 
 class Runtime(ApiModel):

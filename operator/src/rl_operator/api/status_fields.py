@@ -26,6 +26,18 @@ class Condition(ObservedModel):
     observed_generation: int = Field(default=0, description="Generation of the spec that this speaks of.")
 
 
+class ConditionsStatus(ObservedModel):
+    """What the statuses of RLRuntimes and RLEnvironments begin with."""
+
+    observed_generation: int = Field(default=-1, description="Generation of the spec that this speaks of.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(), description="Conditions, by type.", json_schema_extra=keyed_by("type")
+    )
+
+    def condition(self, type_: str) -> Condition | None:
+        return next((c for c in self.conditions if c.type == type_), None)
+
+
 class Progress(ObservedModel):
     """Training progress of the current attempt, which begins with its checkpoint's steps."""
 

@@ -179,6 +179,11 @@ def refuse_outside(path: str, value: object, bound: Bound | None, runtime: str) 
     return Refusal(code="OutOfBounds", field=path, given=value, allowed=bound.to_wire(), hint=hint)
 
 
+def refusals_outside(cases: Iterable[tuple[str, object, Bound]], runtime: str) -> Iterator[Refusal]:
+    """The same for each path with its value and bound."""
+    yield from filter(None, (refuse_outside(path, value, bound, runtime) for path, value, bound in cases))
+
+
 def _is_outside(value: Any, bound: Bound) -> bool:
     """Whether a number is outside of a range, or may be; a value that is not a number never is."""
     if value == AUTO:

@@ -5,7 +5,7 @@ Which environment, namespace and Secrets it may use, its limits and budget, and 
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Generic, TypeVar
 
 from rl_contract.consistency import CONFIG_RULES, REQUEST_RULES, Names, Rule, inconsistencies, some_layer
@@ -23,7 +23,7 @@ from rl_operator.api.run_inputs import TEACHER_TOP_K, RunInputs, Subject, base_m
 from rl_operator.api.runtime import Bound, LabelSelector, Runtime, SecretKey
 from rl_operator.api.settings.fields import SHARED_NUMBERS
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check.field_rules import field_refusals, refuse_outside
+from rl_operator.check.field_rules import field_refusals, refusals_outside
 from rl_operator.check.lineage import lineage_refusals
 from rl_operator.check.name_lists import MOST_NAMES, listed, unknown_environment
 from rl_operator.check.runtime_rules import check_runtime
@@ -179,12 +179,11 @@ def pasted_key_refusals(subject: Subject) -> Iterator[Refusal]:
 def limit_refusals(subject: Subject) -> Iterator[Refusal]:
     limits, spec = subject.runtime.spec.limits, subject.run.spec
     cases = (
-        ("spec.activeDeadlineSeconds", spec.active_deadline_seconds, limits.active_deadline_seconds),
-        ("spec.environmentReplicas", spec.environment_replicas, limits.environment_replicas),
-        ("spec.priority", spec.priority, limits.max_priority),
+        ("spec.activeDeadlineSeconds", spec.active_deadline_seconds, Bound(max=limits.active_deadline_seconds)),
+        ("spec.environmentReplicas", spec.environment_replicas, Bound(max=limits.environment_replicas)),
+        ("spec.priority", spec.priority, Bound(max=limits.max_priority)),
     )
-    runtime = subject.runtime.metadata.name
-    yield from filter(None, (refuse_outside(field, given, Bound(max=limit), runtime) for field, given, limit in cases))
+    yield from refusals_outside(cases, subject.runtime.metadata.name)
 
 
 def budget_refusals(subject: Subject) -> Iterator[Refusal]:
@@ -215,10 +214,9 @@ def inherited_bound_refusals(subject: Subject) -> Iterator[Refusal]:
     """Bounds also hold for values that the run does not set: an environment's own 5,000 steps are just as long."""
     for section in (subject.env, subject.trainer):
         inherited = {n: v for n, v in section.in_force.items() if n not in section.given and n not in section.locked}
-        for name in sorted(section.bounds.keys() & inherited.keys()):
-            refusal = refuse_outside(section.path(name), inherited[name], section.bounds[name], section.runtime)
-            if refusal is not None:
-                yield refusal
+        names = sorted(section.bounds.keys() & inherited.keys())
+        cases = ((section.path(name), inherited[name], section.bounds[name]) for name in names)
+        yield from refusals_outside(cases, section.runtime)
 
 
 def shared_field_refusals(subject: Subject) -> Iterator[Refusal]:
@@ -236,11 +234,6 @@ def shared_field_refusals(subject: Subject) -> Iterator[Refusal]:
             yield _inconsistent(subject.env.path(name), env.get(name), hint)
     if not missing:
         yield from _together(subject, RULES)
-
-
-def adapter_refusals(subject: Subject) -> Iterator[Refusal]:
-    """Whatever else is missing."""
-    yield from _together(subject, [some_layer])
 
 
 def _together(subject: Subject, rules: Iterable[Rule]) -> Iterator[Refusal]:
@@ -262,7 +255,7 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     field_refusals,
     inherited_bound_refusals,
     shared_field_refusals,
-    adapter_refusals,
+    partial(_together, rules=[some_layer]),  # whatever else is missing
     lineage_refusals,
     namespace_refusals,
     secret_refusals,

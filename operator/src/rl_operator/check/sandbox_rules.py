@@ -11,7 +11,7 @@ from rl_operator.api.runtime import Bound
 from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.api.spec_parts.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
 from rl_operator.api.value_text import text_of
-from rl_operator.check.field_rules import refuse_outside
+from rl_operator.check.field_rules import refusals_outside
 from rl_operator.check.quantities import resource_faults, small_limits
 
 TERMINAL_BACKEND: Final = "terminal_backend"
@@ -26,12 +26,10 @@ def sandbox_refusals(subject: Subject) -> Iterator[Refusal]:
         yield Refusal(code="OutOfBounds", field="spec.sandbox", hint=hints.NO_SANDBOXES % runtime)
         return
     cases = (
-        ("spec.sandbox.size", asked.size, bounds.max_size),
-        ("spec.sandbox.timeoutSeconds", asked.timeout_seconds, bounds.max_timeout_seconds),
+        ("spec.sandbox.size", asked.size, Bound(max=bounds.max_size)),
+        ("spec.sandbox.timeoutSeconds", asked.timeout_seconds, Bound(max=bounds.max_timeout_seconds)),
     )
-    for field, given, most in cases:
-        if refusal := refuse_outside(field, given, Bound(max=most), runtime):
-            yield refusal
+    yield from refusals_outside(cases, runtime)
     if asked.size < (replicas := subject.run.spec.environment_replicas):
         hint = f"each of {replicas} environments (spec.environmentReplicas) needs at least one: set it to {replicas}"
         yield Refusal(code="Inconsistent", field="spec.sandbox.size", given=asked.size, hint=hint)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Literal, TypeGuard
+from typing import Literal, cast
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
@@ -127,7 +127,7 @@ class LocalRunClient:
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: KubernetesObject) -> None:
-        child = _scheduled(manifest) if _is_pod(manifest) else manifest
+        child = _scheduled(cast("PodObject", manifest)) if manifest["kind"] == "Pod" else manifest
         try:
             self._store.create(child)
         except NameTakenError:
@@ -218,10 +218,6 @@ class LocalRunClient:
         if ours:
             require_as_created(existing, child)
         return ours
-
-
-def _is_pod(child: KubernetesObject) -> TypeGuard[PodObject]:
-    return child["kind"] == "Pod"
 
 
 def _scheduled(pod: PodObject) -> PodObject:

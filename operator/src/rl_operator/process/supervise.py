@@ -134,7 +134,7 @@ class Supervisor:
             lock.give_back()
             return True
 
-    def _version(self) -> tuple[int, int] | None:
+    def _version(self) -> str | None:
         return self._store.version(RUN_KIND, *self._key)
 
 

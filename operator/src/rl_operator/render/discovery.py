@@ -11,7 +11,7 @@ from rl_operator.api import names
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.render.container_env_vars import SCRATCH
-from rl_operator.render.container_template import CONFINED_POD, Image, confined_container
+from rl_operator.render.container_template import CONFINED_POD, Image, confined_container, pod_security
 from rl_operator.render.labels import managed_labels, owned_by
 from rl_operator.render.pod import UNPRIVILEGED_ID, node_choice, pull_secrets
 
@@ -102,12 +102,7 @@ def discovery_pod(reading: ImageReading, attempt: int) -> k8s.PodObject:
             **CONFINED_POD,
             "activeDeadlineSeconds": DEADLINE_SECONDS,
             "terminationGracePeriodSeconds": 1,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": UNPRIVILEGED_ID,
-                "runAsGroup": UNPRIVILEGED_ID,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": pod_security(UNPRIVILEGED_ID),
             "containers": [container],
             "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "32Mi"}}],
             **reading.chosen,

@@ -238,18 +238,20 @@ class PodWorker:
 
     async def _until_started(self, sidecar: Container) -> None:
         """Wait until the startup probe passes. A sidecar that takes too long is ended, and so restarted."""
-        if self._stopping.is_set():
+        if self._stopping.is_set() or (probe := read_probe(sidecar, "startupProbe", self._surroundings.ports)) is None:
             return
-        probe = read_probe(sidecar, "startupProbe", self._surroundings.ports)
-        late: asyncio.Task[None] | None = None
-        while probe and not self._stopping.is_set() and not await self._answers(probe):
-            if late and late.done() and (process := self._processes.get(sidecar["name"])):
-                process.kill()
-            if late is None or late.done():
-                late = asyncio.create_task(run_for(probe.period * probe.failure_threshold))
-            await asyncio.sleep(IMPATIENT_SECONDS)
-        if late:
+        late = asyncio.create_task(self._end_when_late(sidecar["name"], probe))
+        try:
+            while not self._stopping.is_set() and not await self._answers(probe):
+                await asyncio.sleep(IMPATIENT_SECONDS)
+        finally:
             late.cancel()
+
+    async def _end_when_late(self, sidecar: str, probe: Probe) -> None:
+        while True:
+            await run_for(probe.period * probe.failure_threshold)
+            if process := self._processes.get(sidecar):
+                process.kill()
 
     async def _stop_sidecars(self, keepers: Mapping[str, asyncio.Task[None]]) -> None:
         """In reverse order; each within the grace period."""

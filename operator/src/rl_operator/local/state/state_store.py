@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rl_operator.api.kubernetes_objects import KubernetesObject, Manifest, PodObject
 from rl_operator.api.names import OBJECT_NAME_PATTERN
@@ -64,44 +64,25 @@ class StateStore:
         """All objects of a kind whose names begin with `prefix`, read while they are asked for; `namespace` None: of
         every namespace.
         """
-        yield from self._each(kind, namespace, prefix)
-
-    def pod(self, namespace: str, name: str) -> PodObject | None:
-        found: PodObject | None = _read(self._path("Pod", namespace, name)) if _can_be(namespace, name) else None
-        return found
-
-    def pods(self, namespace: str, prefix: str) -> Iterator[PodObject]:
-        """All whose names begin with `prefix`."""
-        yield from self._each("Pod", namespace, prefix)
-
-    def _each(self, kind: str, namespace: str | None, prefix: str) -> Iterator[Any]:
-        if namespace is not None and not _can_be(namespace):
-            return
-        folder = self.layout.objects / kind.lower()
-        for path in sorted(folder.glob(f"{namespace or '*'}/{prefix}*.json")):
+        for path in sorted(self._paths(kind, namespace, prefix)):
             if (manifest := _read(path)) is not None:
                 yield manifest
 
-    def version(self, kind: str, namespace: str, name: str) -> tuple[int, int] | None:
+    def pod(self, namespace: str, name: str) -> PodObject | None:
+        return cast("PodObject | None", self.get("Pod", namespace, name))
+
+    def pods(self, namespace: str, prefix: str) -> Iterator[PodObject]:
+        """All whose names begin with `prefix`."""
+        return cast("Iterator[PodObject]", self.list_all("Pod", namespace, prefix))
+
+    def version(self, kind: str, namespace: str, name: str) -> str | None:
         """Changes whenever the object is written; costs one `stat`. None: there is no such object."""
-        if not _can_be(namespace, name):
-            return None
-        try:
-            stat = self._path(kind, namespace, name).stat()
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns
+        return _version(self._path(kind, namespace, name)) if _can_be(namespace, name) else None
 
     def versions(self, kind: str, namespace: str | None = None) -> dict[tuple[str, str], str]:
         """As `version`, of all objects of a kind, by namespace and name. Nothing is read but the folders."""
-        if namespace is not None and not _can_be(namespace):
-            return {}
-        found = {}
-        for path in (self.layout.objects / kind.lower()).glob(f"{namespace or '*'}/*.json"):
-            with suppress(FileNotFoundError):  # deleted since
-                stat = path.stat()
-                found[path.parent.name, path.stem] = f"{stat.st_ino}/{stat.st_mtime_ns}"
-        return found
+        found = ((path, _version(path)) for path in self._paths(kind, namespace))
+        return {(path.parent.name, path.stem): version for path, version in found if version}
 
     # --- writes -------------------------------------------------------------------------------------------------
     def exclusive(self) -> AbstractContextManager[None]:
@@ -202,11 +183,24 @@ class StateStore:
     def _timestamp(self, seconds_ahead: float = 0) -> str:
         return (self._clock() + timedelta(seconds=seconds_ahead)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    def _paths(self, kind: str, namespace: str | None, prefix: str = "") -> Iterator[Path]:
+        """Of all objects of a kind; of every namespace, unless one is given."""
+        is_valid = namespace is None or _can_be(namespace)
+        return (self.layout.objects / kind.lower()).glob(f"{namespace or '*'}/{prefix}*.json") if is_valid else iter(())
+
     def _path(self, kind: str, namespace: str, name: str) -> Path:
         """Raises InvalidError: users write names, and a path must not lead elsewhere."""
         if not _can_be(namespace, name):
             raise InvalidError(f"no {kind} can be called {name!r} in the namespace {namespace!r}")
         return self.layout.objects / kind.lower() / namespace / f"{name}.json"
+
+
+def _version(path: Path) -> str | None:
+    try:
+        stat = path.stat()
+    except OSError:  # it may have been deleted since
+        return None
+    return f"{stat.st_ino}/{stat.st_mtime_ns}"
 
 
 def _can_be(*names: str) -> bool:

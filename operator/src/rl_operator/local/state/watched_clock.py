@@ -37,13 +37,14 @@ class WatchedClock:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path, self._wall, self._monotonic = path, wall, monotonic
-        self._gaps, self._unwritten = list(_read(path)), list[ClockGap]()
+        self._gaps = list(_read(path))
+        self._written = len(self._gaps)
         self._seen, self._passed = wall(), monotonic()
         self._noted = float("-inf")
         with contextlib.suppress(OSError):  # the first supervisor of this run
             before = datetime.fromtimestamp(path.stat().st_mtime, UTC)
             if not -JUMP_SECONDS <= (self._seen - before).total_seconds() <= ABSENT_SECONDS:
-                self._add(ClockGap(before, self._seen))
+                self._gaps.append(ClockGap(before, self._seen))
         self._note()
 
     def now(self) -> datetime:
@@ -57,14 +58,10 @@ class WatchedClock:
         wall, passed = self._wall(), self._monotonic()
         ran, moved = passed - self._passed, (wall - self._seen).total_seconds()
         if abs(moved - ran) > JUMP_SECONDS or ran > ABSENT_SECONDS:
-            self._add(ClockGap(self._seen, wall))
+            self._gaps.append(ClockGap(self._seen, wall))
         self._seen, self._passed = wall, passed
-        if self._unwritten or passed - self._noted >= NOTED_SECONDS:
+        if self._written < len(self._gaps) or passed - self._noted >= NOTED_SECONDS:
             self._note()
-
-    def _add(self, gap: ClockGap) -> None:
-        self._gaps.append(gap)
-        self._unwritten.append(gap)
 
     def _note(self) -> None:
         """Setting a time takes no space on the disk."""
@@ -72,11 +69,11 @@ class WatchedClock:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab", buffering=0) as file:
-                for gap in tuple(self._unwritten):
+                for gap in self._gaps[self._written :]:
                     line = f"\n{json.dumps([gap.began.timestamp(), gap.ended.timestamp()])}".encode()
                     if file.write(line) < len(line):
                         break
-                    self._unwritten.remove(gap)
+                    self._written += 1
         with contextlib.suppress(OSError):
             os.utime(self._path, times=(self._seen.timestamp(),) * 2)
 

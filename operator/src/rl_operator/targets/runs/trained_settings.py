@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
-from rl_operator.api.catalog import Catalog, CatalogEnvironment
+from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
 from rl_operator.api.refusal import redacted
-from rl_operator.api.run_inputs import effective_sections
+from rl_operator.api.run_inputs import Sections, effective_sections
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, flattened
+from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, Section, flattened
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.source_files import short_source_hash
 from rl_operator.documents.yaml_text import YamlError, read_yaml
@@ -61,7 +61,7 @@ class TrainedSettings:
         files = self._files(run)
         return {**found, "files": files} if files else found
 
-    def _frozen(self, run: TrainingRun, known: CatalogEnvironment | None) -> dict[str, dict[str, object]] | None:
+    def _frozen(self, run: TrainingRun, known: CatalogEnvironment | None) -> Sections | None:
         """The sections of its config file; None: it has not started, or what it was started with is not known."""
         try:
             documents = read_yaml(self._texts(run)[CONFIG_KEY])
@@ -72,8 +72,7 @@ class TrainedSettings:
             return None
         env = flattened(config.get("env") or {}, known.fields_by_name if known else ())
         openai: dict[str, Any] = next(iter(config.get("openai") or ()), {})
-        trainer = flattened(config.get("tinker") or {}, TRAINER_FIELDS)
-        return {"env": env, "trainer": trainer, "openai": openai}
+        return Sections(env=env, openai=openai, trainer=flattened(config.get("tinker") or {}, TRAINER_FIELDS))
 
     def _files(self, run: TrainingRun) -> str | None:
         """A hash of the files of an own environment, as the run froze them."""
@@ -91,31 +90,26 @@ class TrainedSettings:
             return {}
 
 
-def _of_spec(
-    run: TrainingRun, runtime: Runtime | None, known: CatalogEnvironment | None
-) -> dict[str, dict[str, object]]:
+def _of_spec(run: TrainingRun, runtime: Runtime | None, known: CatalogEnvironment | None) -> Sections:
     """What would be in force if it started now."""
     if runtime is None or known is None:
-        return {"env": run.spec.config, "trainer": flattened(run.spec.trainer, TRAINER_FIELDS), "openai": {}}
-    sections = effective_sections(run, runtime, known)
-    return {"env": sections.env, "trainer": sections.trainer, "openai": sections.openai}
+        return Sections(env=run.spec.config, openai={}, trainer=flattened(run.spec.trainer, TRAINER_FIELDS))
+    return effective_sections(run, runtime, known)
 
 
-def _paths(
-    run: TrainingRun, known: CatalogEnvironment | None, sections: Mapping[str, Mapping[str, object]]
-) -> Iterator[tuple[str, object]]:
+def _paths(run: TrainingRun, known: CatalogEnvironment | None, sections: Sections) -> Iterator[tuple[str, object]]:
     """A field that nobody set has its default, as far as that is known."""
     yield from (("environment", run.spec.environment), ("runtime", run.spec.runtime))
-    if model := sections["openai"].get("model_name"):
+    if model := sections.openai.get("model_name"):
         yield "model", model
     if run.spec.start_from:
         yield from ((f"startFrom.{name}", value) for name, value in run.spec.start_from.to_wire().items())
     yield "environmentReplicas", run.spec.environment_replicas
-    environment = {name: field.default for name, field in (known.fields_by_name if known else {}).items()}
-    trainer = {name: field.default for name, field in TRAINER_FIELDS.items()}
-    for name, value in {**environment, **sections["env"]}.items():
-        if ("env", name) not in WIRED_FIELDS:
-            yield f"config.{name}", value
-    for name, value in {**trainer, **sections["trainer"]}.items():
-        if ("trainer", name) not in WIRED_FIELDS:
-            yield f"trainer.{name}", value
+    places: tuple[tuple[str, Section, Mapping[str, EnvironmentField], Mapping[str, object]], ...] = (
+        ("config", "env", known.fields_by_name if known else {}, sections.env),
+        ("trainer", "trainer", TRAINER_FIELDS, sections.trainer),
+    )
+    for part, section, fields, values in places:
+        for name, value in {**{name: field.default for name, field in fields.items()}, **values}.items():
+            if (section, name) not in WIRED_FIELDS:
+                yield f"{part}.{name}", value

@@ -7,15 +7,14 @@ from typing import Any, Final
 from rl_operator.api.refusal import redacted
 from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
 from rl_operator.api.training_run import RunSpec
-from rl_operator.api.value_text import same_value, text_of
-from rl_operator.status.text.sentences import cut
+from rl_operator.api.value_text import same_value
 from rl_operator.targets.inputs.parameters import fields_of
 from rl_operator.targets.runs.trained_settings import KnownEnvironments
 from rl_operator.targets.target import Target
 from rl_operator.tools.agent_tool import Answer
+from rl_operator.tools.answers.shown_text import short_value
 
 MOST_FIELDS: Final = 12
-LONGEST_VALUE: Final = 80
 
 Place = tuple[str, str]
 """`config` or `trainer`, and the field's name."""
@@ -38,7 +37,7 @@ class SettingsInForce:
             for name, value in sorted(values.items())
         }
         changed = {place: value for place, value in given.items() if not same_value(value, usual.get(place, ...))}
-        shown = {name: _short(redacted(value, name)) for (_, name), value in list(changed.items())[:MOST_FIELDS]}
+        shown = {name: short_value(redacted(value, name)) for (_, name), value in list(changed.items())[:MOST_FIELDS]}
         more = len(changed) - len(shown)
         return {"changed_config": shown, "more_changed": more} if more else {"changed_config": shown}
 
@@ -50,8 +49,3 @@ class SettingsInForce:
         if runtime is None or known is None:
             return trainer
         return {(field.section, field.name): field.default for field in fields_of(known, runtime)}
-
-
-def _short(value: object) -> object:
-    text = text_of(value)
-    return value if len(text) <= LONGEST_VALUE else cut(text, LONGEST_VALUE)

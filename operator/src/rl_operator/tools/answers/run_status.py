@@ -8,7 +8,6 @@ from typing import Final
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import ContainerStatus, Failure
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.api.value_text import text_of
 from rl_operator.experiments.run_figures import elapsed_seconds
 from rl_operator.metrics.wandb_query import entity_and_project
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
@@ -17,17 +16,15 @@ from rl_operator.status.observed.observation import format_time
 from rl_operator.status.observed.wandb_run import BESIDE
 from rl_operator.status.phase_and_action import DRAFT_MESSAGE
 from rl_operator.status.text.reasons import REASONS
-from rl_operator.status.text.sentences import cut
 from rl_operator.tools.agent_tool import Answer
 from rl_operator.tools.answers.polls import next_look
-from rl_operator.tools.answers.shown_text import fit_tokens, one_line
+from rl_operator.tools.answers.shown_text import fit_tokens, one_line, short_value
 from rl_operator.tools.runs import state_of
 
 MAX_TOKENS: Final = 285
 """For a status; the fields about the look itself are added to it."""
 
 LONGEST_URL: Final = 240
-LONGEST_VALUE: Final = 80
 
 RETRYABLE: Final = DISRUPTIONS | {
     "BackendUnreachable",
@@ -156,9 +153,8 @@ def without_empty(answer: Answer) -> Answer:
 
 
 def _short(value: object) -> object:
-    if len(text_of(value)) <= LONGEST_VALUE:
-        return value
-    return one_line(value) if isinstance(value, str) else cut(text_of(value), LONGEST_VALUE)
+    """Sentences stay whole."""
+    return one_line(value) if isinstance(value, str) else short_value(value)
 
 
 def _name(text: str | None) -> str | None:

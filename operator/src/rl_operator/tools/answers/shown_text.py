@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final
 
+from rl_operator.api.value_text import text_of
 from rl_operator.status.text.sentences import cut, redacted, without_control
 
 
@@ -18,6 +19,16 @@ def legible(line: str) -> str:
 def one_line(text: str) -> str:
     """The whole text, in one line."""
     return " ".join(legible(" ".join(text.split())).split())
+
+
+LONGEST_VALUE: Final = 80
+
+
+def short_value(value: object) -> object:
+    """A value of JSON; the text of a long one, cut. In one line."""
+    text = text_of(value)
+    short = value if len(text) <= LONGEST_VALUE else cut(text, LONGEST_VALUE)
+    return one_line(short) if isinstance(short, str) else short
 
 
 LONGEST_LINE: Final = 500

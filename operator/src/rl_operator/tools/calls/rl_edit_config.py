@@ -3,8 +3,7 @@ the check accepts.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import Field
@@ -124,39 +123,30 @@ SELDOM: Final = frozenset(
 
 def config_view(head: Mapping[str, object], fields: RunFields, spec: Spec) -> dict[str, object]:
     """`head` and as many fields as fit, the important ones first; `more` names the others."""
-    view = _View(head, fields, spec, sorted(fields.all, key=lambda field: _rank(field, spec)))
-    return view.cut(_largest(len(fields.all), lambda kept: tokens(view.cut(kept)) <= MOST_TOKENS))
+    ranked = sorted(fields.all, key=lambda field: _rank(field, spec))
 
-
-@dataclass(frozen=True)
-class _View:
-    head: Mapping[str, Any]
-    fields: RunFields
-    spec: Spec
-    ranked: Sequence[SettableField]
-
-    def cut(self, kept: int) -> dict[str, Any]:
-        """The first `kept` fields, and the names of the others; `left_out`: how many did not fit even as names."""
-        shown_fields = self.ranked[:kept]
-        names = [self.fields.called(field) for field in self.ranked[kept:]]
+    def first(kept: int) -> dict[str, object]:
+        """So many fields, and the names of the others; `left_out`: how many did not fit even as names."""
+        names = [fields.called(field) for field in ranked[kept:]]
         more = names[: _largest(len(names), lambda named: tokens(names[:named]) <= MOST_TOKENS_OF_NAMES)]
         return {
-            **self.head,
-            "configurable_fields": [self._settable(field) for field in shown_fields if not field.locked],
-            "locked_fields": [self._locked(field) for field in shown_fields if field.locked],
+            **head,
+            "configurable_fields": [_in_short(fields, field, spec) for field in ranked[:kept] if not field.locked],
+            "locked_fields": [_in_short(fields, field, spec) for field in ranked[:kept] if field.locked],
             **({"more": more} if more else {}),
             **({"left_out": len(names) - len(more)} if len(names) > len(more) else {}),
         }
 
-    def _settable(self, field: SettableField) -> dict[str, object]:
-        current, default = value_in(self.spec, field), redacted(field.default, field.name)
-        found = {"name": self.fields.called(field), "type": field.type, "current_value": current}
-        differs = {"default": default} if default != current else {}
-        limits = {"allowed": cut(field.allowed, LONGEST_LIMIT)} if field.allowed else {}
-        return found | differs | limits
+    return first(_largest(len(ranked), lambda kept: tokens(first(kept)) <= MOST_TOKENS))
 
-    def _locked(self, field: SettableField) -> dict[str, object]:
-        return {"name": self.fields.called(field), "locked_value": value_in(self.spec, field)}
+
+def _in_short(fields: RunFields, field: SettableField, spec: Spec) -> dict[str, object]:
+    name, current, default = fields.called(field), value_in(spec, field), redacted(field.default, field.name)
+    if field.locked:
+        return {"name": name, "locked_value": current}
+    found = {"name": name, "type": field.type, "current_value": current}
+    differs = {"default": default} if default != current else {}
+    return found | differs | ({"allowed": cut(field.allowed, LONGEST_LIMIT)} if field.allowed else {})
 
 
 def field_view(fields: RunFields, field: SettableField, spec: Spec) -> dict[str, object]:

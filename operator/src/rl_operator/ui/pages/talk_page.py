@@ -142,11 +142,7 @@ class TalkColumn:
     fault: str = ""
 
 
-def column(who: str, completions: Sequence[Mapping[str, object]]) -> TalkColumn:
-    return TalkColumn(who, tuple(_card(each) for each in completions))
-
-
-def _card(completion: Mapping[str, Any]) -> AnswerCard:
+def answer_card(completion: Mapping[str, Any]) -> AnswerCard:
     return AnswerCard(
         text=shown_lines(str(completion["text"]), LONGEST_ANSWER),
         tokens=int(completion["tokens"]),
@@ -271,7 +267,7 @@ async def _columns(
             found = await answer_of(completions, everything, asked.prompt, env_vars, SECONDS, given_up)
         except OperatorError as error:
             return TalkColumn(who, fault=str(error))
-        return column(who, found)
+        return TalkColumn(who, tuple(map(answer_card, found)))
 
     of_weights = (each for each in partners.weights if each.name == asked.weights)
     calls = [ask(f"Weights: {each.words}", ("--model-path", each.path)) for each in of_weights]

@@ -16,7 +16,6 @@ from rl_operator.rollouts.token_ledger import FATE_SENTENCES, FATE_WORDS, known_
 from rl_operator.ui.views.page_text import token_text
 from rl_operator.ui.views.rollout_turns import RoleSpan, is_given, turns_of
 
-BINS: Final = 9
 ZERO: Final = 4
 """The bin of an advantage of 0: those below it are negative."""
 

@@ -73,39 +73,28 @@ class GroupCard:
 
 
 @dataclass(frozen=True, slots=True)
-class _Budget:
-    """The budget of one rollout: tokens and, for each turn, characters; rollouts of one group."""
-
-    tokens: int
-    characters: int
-    rollouts: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Showing:
-    """How the groups of a step are shown."""
+    """How the groups of a step are shown: `characters` of each turn, and `rollouts` of one group."""
 
     step: int
     talks: bool
     marking: TokenMarking
-    budget: _Budget
+    characters: int
+    rollouts: int
 
 
 def group_cards(chosen: Sequence[PickedGroup], step: int, address: RolloutAddress) -> tuple[list[GroupCard], float]:
     """The cards, and the largest advantage among them, by which its colors are measured."""
     largest = max((each.largest for each in chosen), default=0.0)
-    budget = _budget(chosen, alone=address.group is not None)
-    marking = TokenMarking(address.color, largest, budget.tokens)
-    showing = _Showing(step, address.view == "talk", marking, budget)
-    return [_group_card(each.ranked, showing) for each in chosen], largest
-
-
-def _budget(chosen: Sequence[PickedGroup], *, alone: bool) -> _Budget:
-    rollouts = MOST_ROLLOUTS_ALONE if alone else MOST_ROLLOUTS
+    is_alone = address.group is not None
+    rollouts, characters = (
+        (MOST_ROLLOUTS_ALONE, MOST_CHARACTERS_ALONE) if is_alone else (MOST_ROLLOUTS, MOST_CHARACTERS)
+    )
     shown = max(1, sum(min(rollouts, len(each.ranked.rollouts)) for each in chosen))
-    if alone:
-        return _Budget(max(MOST_TOKENS, TOKENS_OF_GROUP // shown), MOST_CHARACTERS_ALONE, rollouts)
-    return _Budget(max(FEWEST_TOKENS, min(MOST_TOKENS, TOKENS_OF_PAGE // shown)), MOST_CHARACTERS, rollouts)
+    few = max(FEWEST_TOKENS, min(MOST_TOKENS, TOKENS_OF_PAGE // shown))
+    marking = TokenMarking(address.color, largest, max(MOST_TOKENS, TOKENS_OF_GROUP // shown) if is_alone else few)
+    showing = _Showing(step, address.view == "talk", marking, characters, rollouts)
+    return [_group_card(each.ranked, showing) for each in chosen], largest
 
 
 def _group_card(chosen: RankedGroup, showing: _Showing) -> GroupCard:
@@ -119,9 +108,9 @@ def _group_card(chosen: RankedGroup, showing: _Showing) -> GroupCard:
         words=GROUP_WORDS.get(fate, fate),
         sentence=_why(record),
         details=tuple(_details(record)),
-        prompt=shown_lines(text, showing.budget.characters),
+        prompt=shown_lines(text, showing.characters),
         question=_question(record, text) if len(text) > FOLDED else "",
-        rollouts=tuple(_rollout_card(record, number, showing) for number in chosen.rollouts[: showing.budget.rollouts]),
+        rollouts=tuple(_rollout_card(record, number, showing) for number in chosen.rollouts[: showing.rollouts]),
         matching=len(chosen.rollouts),
         total=len(record.rollouts),
     )
@@ -175,7 +164,7 @@ def _rollout_card(group: GroupRecord, number: int, showing: _Showing) -> Rollout
         components=tuple((value_text(name), _component(value)) for name, value in _first(rollout.components or {})),
         sequences=tuple(shown_sequence(group.prompt.pieces, rollout, each, showing.marking) for each in sequences),
         sequences_left=0 if showing.talks else len(rollout.sequences) - len(sequences),
-        conversation=conversation_of(group, rollout, showing.budget.characters) if showing.talks else None,
+        conversation=conversation_of(group, rollout, showing.characters) if showing.talks else None,
     )
 
 

@@ -111,17 +111,23 @@ def reward_bars(rewards: Counter[float], chosen: RewardRange | None) -> tuple[Re
     slots = max(bins, default=0) + 1
     counts = {slot: sum(rewards[value] for value in values) for slot, values in bins.items()}
     most, width = max(counts.values(), default=0), HISTOGRAM_WIDTH / slots
-    return tuple(
-        _bar(
-            RewardRange(_below(values[0]), _above(values[-1])),
-            counts[slot],
-            chosen,
-            x=slot * width,
-            width=width,
-            most=most,
+    bars = []
+    for slot, values in bins.items():
+        of, count = RewardRange(_below(values[0]), _above(values[-1])), counts[slot]
+        height = max(float(SMALLEST), HISTOGRAM_HEIGHT * count / most)
+        bars.append(
+            RewardBar(
+                words=_words(of),
+                range=of,
+                count=count,
+                x=round(slot * width, 2),
+                y=round(HISTOGRAM_HEIGHT - height, 2),
+                width=round(min(width - 4, WIDEST_BAR), 2),
+                height=round(height, 2),
+                chosen=of == chosen,
+            )
         )
-        for slot, values in bins.items()
-    )
+    return tuple(bars)
 
 
 def _bins(values: Sequence[float]) -> dict[int, list[float]]:
@@ -133,20 +139,6 @@ def _bins(values: Sequence[float]) -> dict[int, list[float]]:
     for value in values:
         bins[min(MOST_BARS - 1, int(MOST_BARS * ((value - values[0]) / span)))].append(value)
     return dict(bins)
-
-
-def _bar(of: RewardRange, count: int, chosen: RewardRange | None, *, x: float, width: float, most: int) -> RewardBar:
-    height = max(float(SMALLEST), HISTOGRAM_HEIGHT * count / most)
-    return RewardBar(
-        words=_words(of),
-        range=of,
-        count=count,
-        x=round(x, 2),
-        y=round(HISTOGRAM_HEIGHT - height, 2),
-        width=round(min(width - 4, WIDEST_BAR), 2),
-        height=round(height, 2),
-        chosen=of == chosen,
-    )
 
 
 def _below(value: float) -> float:
