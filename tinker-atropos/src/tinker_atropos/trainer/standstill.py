@@ -1,37 +1,33 @@
 """When and why training stands still though nothing is wrong with the run: a pause, or a process that was frozen."""
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from rl_contract.trainer_messages import Pause, PauseCause
+from tinker_atropos.running_time import running_seconds
 
 
 @dataclass(slots=True)
 class Standstill:
-    """May be told from any thread. `now` is the clock that people read, `clock` one that never jumps."""
+    """`now` is the clock that people read, `clock` one that never jumps, and stands still while the process does."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = running_seconds
     resumed_at: str | None = None
     _pauses: dict[PauseCause, tuple[Pause, float]] = field(default_factory=dict)
     _seconds: float = 0.0
     _lap: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def pause(self) -> Pause | None:
         """Why training stands still now: of several pauses, the one that began first."""
-        with self._lock:
-            return next((pause for pause, _ in self._pauses.values()), None)
+        return next((pause for pause, _ in self._pauses.values()), None)
 
     @property
     def seconds(self) -> float:
         """How long it has been paused so far, all pauses together."""
-        with self._lock:
-            return self._seconds + self._now_paused()
+        return self._seconds + self._now_paused()
 
     def lap(self) -> float:
         """Seconds since the last lap."""
@@ -40,26 +36,23 @@ class Standstill:
 
     def begin(self, cause: PauseCause, reason: str, ago: float = 0.0) -> None:
         """A pause begins, so many seconds ago, or lasts and has this reason now."""
-        with self._lock:
-            pause, began = self._pauses.get(cause, (None, self.clock() - ago))
-            since = pause.since if pause else self._moment(ago)
-            self._pauses[cause] = Pause(cause=cause, since=since, reason=reason), began
+        pause, began = self._pauses.get(cause, (None, self.clock() - ago))
+        since = pause.since if pause else self._moment(ago)
+        self._pauses[cause] = Pause(cause=cause, since=since, reason=reason), began
 
     def end(self, cause: PauseCause) -> None:
         """Nothing happens if there is no such pause."""
-        with self._lock:
-            if cause not in self._pauses:
-                return
-            paused = self._now_paused()
-            del self._pauses[cause]
-            self._seconds += paused - self._now_paused()
-            self.resumed_at = self._moment()
+        if cause not in self._pauses:
+            return
+        paused = self._now_paused()
+        del self._pauses[cause]
+        self._seconds += paused - self._now_paused()
+        self.resumed_at = self._moment()
 
     def froze(self, seconds: float) -> None:
         """The process did not run for so long."""
-        with self._lock:
-            self._seconds += seconds
-            self.resumed_at = self._moment()
+        self._seconds += seconds
+        self.resumed_at = self._moment()
 
     def _now_paused(self) -> float:
         first = min((began for _, began in self._pauses.values()), default=None)

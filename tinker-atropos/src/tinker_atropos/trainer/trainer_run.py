@@ -9,9 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.errors import (
-    RunError,
-)
+from tinker_atropos.errors import RunError
 from tinker_atropos.result import ResultFile
 from tinker_atropos.running_time import PROCESS
 from tinker_atropos.settings import Settings

@@ -22,6 +22,7 @@ from tinker_atropos.trainer.backend.answers import (
     TRAINING,
     AnswerMeaning,
     BackendAnswers,
+    Heard,
     HeardClient,
     Patience,
     is_full,
@@ -136,6 +137,10 @@ def test_meaning(response: httpx.Response, meaning: AnswerMeaning) -> None:
     assert meaning_of(response) == meaning
 
 
+RESULT: Heard = (TRAINING, "result")
+SHORT = AnswerMeaning("BackendPaused", "short on capacity")
+
+
 class Clock:
     seconds = 0.0
 
@@ -147,7 +152,8 @@ class Clock:
 def heard_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Of what was heard, and nothing was heard yet."""
     clock = Clock()
-    monkeypatch.setattr(HEARD, "_lanes", {})
+    for name in ("_pauses", "_troubles", "_alive_until"):
+        monkeypatch.setattr(HEARD, name, {})
     monkeypatch.setattr(HEARD, "clock", clock)
     monkeypatch.setattr(HEARD, "standstill", Standstill(clock=clock))
     return clock
@@ -221,24 +227,23 @@ async def test_results_of_samples_are_told_from_those_of_training() -> None:
 
 
 def test_a_pause_is_told_when_it_lasts_and_while_it_does(heard_clock: Clock) -> None:
-    lane, still = HEARD.lane(TRAINING, "result"), HEARD.standstill
-    assert still is not None
-    lane.hear(AnswerMeaning("BackendPaused", "short on capacity"))
+    still = HEARD.standstill
+    HEARD.hear(RESULT, SHORT)
     HEARD.look()
     assert still.pause is None, "a moment's pause is no news"
     heard_clock.seconds = PATIENCE_SECONDS
-    lane.hear(AnswerMeaning("BackendPaused", "short on capacity"))
+    HEARD.hear(RESULT, SHORT)
     HEARD.look()
     assert still.pause is not None
     assert (still.pause.cause, still.seconds) == ("BackendPaused", PATIENCE_SECONDS)
-    lane.hear(ANSWER)
+    HEARD.hear(RESULT, ANSWER)
     HEARD.look()
     assert still.pause is None
     assert still.resumed_at is not None
 
 
 def test_a_pause_of_what_is_no_longer_asked_is_over(heard_clock: Clock) -> None:
-    HEARD.lane(SAMPLING, "result").hear(AnswerMeaning("BackendPaused", "short on capacity"))
+    HEARD.hear((SAMPLING, "result"), SHORT)
     heard_clock.seconds = 110
     HEARD.look()
     assert HEARD.paused(SAMPLING) is not None
@@ -257,14 +262,14 @@ class Unanswered:
         return self.result
 
 
-async def waiting(patience: Patience, hear: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> str:
-    """The end of a call; `hear` happens before each look, and the call is answered after so many of them."""
+async def waiting(patience: Patience, hear: Callable[[], None], clock: Clock, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The end of a call that is answered after 200 looks, a second apart; `hear` happens before each of them."""
     future, seen = Unanswered(), iter(range(200))
 
     def look(_self: BackendAnswers) -> None:
-        number = next(seen, None)
-        if number is not None:
-            hear(number)
+        clock.seconds += 1
+        if next(seen, None) is not None:
+            hear()
         elif not future.result.done():
             future.result.set_result("done")
 
@@ -275,32 +280,31 @@ async def waiting(patience: Patience, hear: Callable[[int], None], monkeypatch: 
 
 
 async def test_an_answer_renews_the_deadline_and_a_pause_has_its_own(heard_clock: Clock, monkeypatch) -> None:
-    lane = HEARD.lane(TRAINING, "result")
-    assert (
-        await waiting(Patience(0.05), lambda _: lane.hear(AnswerMeaning("BackendPaused", "short")), monkeypatch)
-        == "done"
-    )
-    lane.hear(ANSWER)
-    assert await waiting(Patience(0.05), lambda _: lane.hear(ANSWER), monkeypatch) == "done", "try again, it is at work"
-
-    def lasts(number: int) -> None:
-        heard_clock.seconds = number
-        lane.hear(AnswerMeaning("BackendPaused", "short on capacity"))
-
+    assert await waiting(Patience(10), lambda: HEARD.hear(RESULT, SHORT), heard_clock, monkeypatch) == "done"
+    HEARD.hear(RESULT, ANSWER)
+    at_work = await waiting(Patience(10), lambda: HEARD.hear(RESULT, ANSWER), heard_clock, monkeypatch)
+    assert at_work == "done", "try again, it is at work"
     with pytest.raises(BackendError, match=r"backend_pause_seconds \(30 s\): short"):
-        await waiting(Patience(0.05, pause=30), lasts, monkeypatch)
+        await waiting(Patience(10, pause=30), lambda: HEARD.hear(RESULT, SHORT), heard_clock, monkeypatch)
 
 
-async def test_another_kind_of_answer_does_not_renew_it(monkeypatch) -> None:
-    lane = HEARD.lane(SAMPLING, "result")
+async def test_another_kind_of_answer_does_not_renew_it(heard_clock: Clock, monkeypatch) -> None:
     with pytest.raises(BackendError, match="no answer within"):
-        await waiting(Patience(0.05), lambda _: lane.hear(ANSWER), monkeypatch)
+        await waiting(Patience(10), lambda: HEARD.hear((SAMPLING, "result"), ANSWER), heard_clock, monkeypatch)
 
 
-async def test_nothing_but_errors_is_told_as_what_was_answered(monkeypatch) -> None:
-    lane = HEARD.lane(TRAINING, "request")
-    with pytest.raises(BackendError, match=r"\(0.05 s\): it answers HTTP 500: boom"):
-        await waiting(Patience(0.05), lambda _: lane.hear(AnswerMeaning(said="HTTP 500: boom")), monkeypatch)
+async def test_until_it_is_asked_again_the_silence_is_ours(heard_clock: Clock, monkeypatch) -> None:
+    HEARD.hear(RESULT, SHORT, again_in=100)
+    HEARD.hear((TRAINING, "request"), ANSWER)
+    with pytest.raises(BackendError, match="no answer within"):
+        await waiting(Patience(10), lambda: None, heard_clock, monkeypatch)
+    assert heard_clock.seconds > 100
+
+
+async def test_nothing_but_errors_is_told_as_what_was_answered(heard_clock: Clock, monkeypatch) -> None:
+    boom = AnswerMeaning(said="HTTP 500: boom")
+    with pytest.raises(BackendError, match=r"\(10 s\): it answers HTTP 500: boom"):
+        await waiting(Patience(10), lambda: HEARD.hear((TRAINING, "request"), boom), heard_clock, monkeypatch)
 
 
 class Submission:

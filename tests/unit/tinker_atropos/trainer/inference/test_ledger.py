@@ -175,6 +175,7 @@ def test_a_restart_keeps_versions_and_does_not_restore_forgotten_ones(tmp_path) 
         record(first, [1], [token], [-token / 8], step=token)
     assert not first.attribute(sequence([1, 5], "01")).missing  # seen at once, on disk or not
     first.close()
+    assert not first._file._writer.is_alive(), "it ends once all is written"
     gone, *kept = attributed(tmp_path, *(sequence([1, token], "01") for token in (3, 4, 5)))
     assert gone.missing
     assert [one.sequence.policy_step_T[1] for one in kept] == [4, 5]

@@ -88,6 +88,9 @@ async def test_the_totals_include_what_the_api_dropped() -> None:
     assert scraped.get_sample_value("rl_trainer_replayed_steps_total") == 3
     assert scraped.get_sample_value("rl_trainer_charged_tokens_total", {"price": "prefill"}) == 0
     assert scraped.get_sample_value("rl_trainer_cost", {"currency": "USD"}) is None, "there are no prices"
+    assert scraped.get_sample_value("rl_trainer_paused") == 0
+    books.status.standstill.begin("BackendPaused", "short on capacity")
+    assert scraped.get_sample_value("rl_trainer_paused") == 1
 
 
 def test_groups_without_advantage_are_untrained_for_that_reason(bookkeeping) -> None:

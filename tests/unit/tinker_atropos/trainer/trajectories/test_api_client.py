@@ -1,7 +1,6 @@
 """The client against an api that is unreachable, restarts, or refuses; and the lease that it renews."""
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -254,36 +253,6 @@ async def test_an_api_that_returned_with_an_empty_journal_is_noticed(client_of) 
         held.state = "working"
         with pytest.raises(InternalError, match="came back with an empty journal"):
             await asyncio.wait_for(held.keep(), 20)
-
-
-async def test_the_lease_is_renewed_while_the_event_loop_is_blocked() -> None:
-    """The api serves in a thread here; the trainer's loop computes for as long as two heartbeats take."""
-    api, apart, ports = ScriptedApi(lease("working")), asyncio.new_event_loop(), []
-    serving, over = threading.Event(), asyncio.Event()
-
-    async def serve_apart() -> None:
-        async with serve(api.app(), bind("127.0.0.1", 0, "RL_API_URL")) as port:
-            ports.append(port)
-            serving.set()
-            await over.wait()
-
-    thread = threading.Thread(target=apart.run_until_complete, args=(serve_apart(),))
-    thread.start()
-    assert serving.wait(60)
-    client = ApiClient(f"http://127.0.0.1:{ports[0]}")
-    keeping = asyncio.create_task(TrainerLease(client).keep())
-    while not api.bodies:  # bounded by the test's own limit
-        await asyncio.sleep(0.01)
-    before, give_up = len(api.bodies), time.monotonic() + 60
-    while len(api.bodies) < before + 2 and time.monotonic() < give_up:
-        pass  # the event loop of the trainer is busy
-    assert len(api.bodies) >= before + 2
-    keeping.cancel()
-    await asyncio.wait({keeping})
-    await client.close()
-    apart.call_soon_threadsafe(over.set)
-    await asyncio.to_thread(thread.join)
-    apart.close()
 
 
 async def test_an_api_that_takes_requests_and_answers_none_is_waited_for(monkeypatch) -> None:

@@ -18,6 +18,7 @@ from tinker import _base_client
 
 from rl_contract.trainer_messages import PauseCause
 from rl_contract.trainer_settings import TrainerSettings
+from tinker_atropos.running_time import running_seconds
 from tinker_atropos.trainer.standstill import Standstill
 
 FIRST_PAUSE_SECONDS: Final = 0.5
@@ -41,6 +42,8 @@ Asked = Literal["sampling", "training"]
 
 SAMPLING: Final[Asked] = "sampling"
 TRAINING: Final[Asked] = "training"
+
+Heard = tuple[Asked, Literal["request", "result", "opening"]]
 
 
 class Patience(NamedTuple):
@@ -133,88 +136,74 @@ def _read(content: bytes) -> Any:
 
 
 class Paused(NamedTuple):
-    """`since` and `heard`, its last answer, are by the clock."""
+    """`since`, and `expected`, when it is asked again, are by the clock."""
 
     cause: PauseCause
     reason: str
     since: float
-    heard: float
-
-
-@dataclass(slots=True)
-class Lane:
-    """Answers of one sort. `renewed` counts those that say that the backend is there and knows of the request;
-    `trouble` is the last one if it did not, and `asks_again_at` when it is asked again.
-    """
-
-    clock: Callable[[], float]
-    renewed: int = 0
-    paused: Paused | None = None
-    trouble: str | None = None
-    asks_again_at: float = 0.0
-
-    def hear(self, meaning: AnswerMeaning, again_in: float = 0.0) -> None:
-        now = self.clock()
-        self.trouble = meaning.said or None if meaning.cause is None else None
-        if meaning.cause:
-            since = self.paused.since if self.paused and self.paused.cause == meaning.cause else now
-            self.paused = Paused(meaning.cause, meaning.said, since, now)
-            self.asks_again_at = now + again_in
-        elif not meaning.said:
-            self.paused = None
-        self.renewed += self.trouble is None
+    expected: float
 
 
 @dataclass(slots=True)
 class BackendAnswers:
-    """Lanes by what was asked, and whether it was the request, its result, or the opening of something as a whole: the
-    request may be taken while its result has to wait.
+    """What was heard last, by what was asked, and by whether it was the request, its result, or the opening of
+    something as a whole: the request may be taken while its result has to wait.
     """
 
-    standstill: Standstill | None = None
-    clock: Callable[[], float] = time.monotonic
-    _lanes: dict[tuple[Asked, str], Lane] = field(default_factory=dict)
+    standstill: Standstill = field(default_factory=Standstill)
+    clock: Callable[[], float] = running_seconds
+    _pauses: dict[Heard, Paused] = field(default_factory=dict)
+    _troubles: dict[Heard, str] = field(default_factory=dict)
+    _alive_until: dict[Asked, float] = field(default_factory=dict)
 
-    def lane(self, asked: Asked, of: str) -> Lane:
-        return self._lanes.setdefault((asked, of), Lane(self.clock))
+    def hear(self, heard: Heard, meaning: AnswerMeaning, again_in: float = 0.0) -> None:
+        """`again_in`: what asks for patience is asked again after so many seconds."""
+        if meaning.said and meaning.cause is None:
+            self._troubles[heard] = meaning.said
+            return
+        until = now = self.clock()
+        if meaning.cause is None:
+            self._pauses.pop(heard, None)
+        else:
+            until, before = now + again_in, self._pauses.get(heard)
+            since = before.since if before and before.cause == meaning.cause else now
+            self._pauses[heard] = Paused(meaning.cause, meaning.said, since, until)
+        self._troubles.pop(heard, None)
+        self._alive_until[heard[0]] = max(until, self.alive_until(heard[0]))
 
-    def of(self, asked: Asked) -> list[Lane]:
-        return [lane for (about, _), lane in list(self._lanes.items()) if about == asked]
+    def hear_nothing(self, heard: Heard) -> None:
+        """No answer at all: what it said before is not why."""
+        self._troubles.pop(heard, None)
 
-    def renewed(self, asked: Asked) -> tuple[int, bool]:
-        """Changes with each sign of life; while it is about to be asked again, silence is ours."""
-        lanes = self.of(asked)
-        waits = any(lane.asks_again_at > self.clock() for lane in lanes)
-        return sum(lane.renewed for lane in lanes), waits
+    def over(self, heard: Heard) -> None:
+        """What was paused is answered, or given up."""
+        self._pauses.pop(heard, None)
+
+    def alive_until(self, asked: Asked) -> float:
+        """The last sign of life; while it is about to be asked again, silence is ours."""
+        return self._alive_until.get(asked, 0.0)
 
     def paused(self, asked: Asked) -> Paused | None:
         """The pause that lasts longest."""
-        return min((lane.paused for lane in self.of(asked) if lane.paused), key=lambda each: each.since, default=None)
+        pauses = (each for (about, _), each in list(self._pauses.items()) if about == asked)
+        return min(pauses, key=lambda each: each.since, default=None)
 
     def trouble(self, asked: Asked | None = None) -> str | None:
         """What it answers instead of an answer: `HTTP 500: …`."""
-        lanes = list(self._lanes.values()) if asked is None else self.of(asked)
-        return next((lane.trouble for lane in lanes if lane.trouble), None)
-
-    @property
-    def seconds_paused(self) -> float:
-        """How long training stood still so far."""
-        return self.standstill.seconds if self.standstill else 0.0
+        return next((said for (about, _), said in list(self._troubles.items()) if asked in (None, about)), None)
 
     def look(self) -> None:
         """Tell what stands still now. Nobody hears it when a request that was paused is given up."""
         now = self.clock()
-        for lane in list(self._lanes.values()):
-            if lane.paused and now - max(lane.paused.heard, lane.asks_again_at) > FORGOTTEN_SECONDS:
-                lane.paused = None
-        if self.standstill is None:
-            return
-        paused = [each for asked in (TRAINING, SAMPLING) if (each := self.paused(asked))]
-        told = {each.cause: each for each in paused if now - each.since >= PATIENCE_SECONDS}
+        for heard, each in list(self._pauses.items()):
+            if now - each.expected > FORGOTTEN_SECONDS:
+                self.over(heard)
+        longest = filter(None, map(self.paused, (TRAINING, SAMPLING)))
+        told = {each.cause: each for each in longest if now - each.since >= PATIENCE_SECONDS}
         causes: Iterable[PauseCause] = ("BackendPaused", "BackendFull")
         for cause in causes:
-            if each := told.get(cause):
-                self.standstill.begin(cause, each.reason, now - each.since)
+            if paused := told.get(cause):
+                self.standstill.begin(cause, paused.reason, now - paused.since)
             else:
                 self.standstill.end(cause)
 
@@ -226,15 +215,14 @@ _UNASKED: Final = ("/session_heartbeat", "/telemetry", "/client/dynamic_config",
 """What the SDK sends by itself: an answer to it says nothing of what was asked."""
 
 
-def _lane_of(request: httpx.Request) -> tuple[Lane, bool] | None:
-    """The lane, and whether it is that of results. None: nobody waits for it."""
+def _heard(request: httpx.Request) -> Heard | None:
+    """What an answer to it is about. None: nobody waits for it."""
     path = request.url.path
     if path.endswith(_UNASKED):
         return None
-    results = path.endswith(("/retrieve_future", "/retrieve_futures"))
     of_sample = request.headers.get("X-Tinker-Request-Type") == "Sample"
     asked = SAMPLING if of_sample or path.endswith(("/asample", "/retrieve_futures")) else TRAINING
-    return HEARD.lane(asked, "result" if results else "request"), results
+    return asked, "result" if path.endswith(("/retrieve_future", "/retrieve_futures")) else "request"
 
 
 class HeardClient(_base_client.AsyncHttpxClientWrapper):
@@ -246,47 +234,38 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
         super().__init__(**{**settings, "follow_redirects": False})
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        found = _lane_of(request)
-        if found is None:
+        heard = _heard(request)
+        if heard is None:
             return await super().send(request, **options)
-        lane, results = found
         pause = FIRST_PAUSE_SECONDS
         while True:
             begun = time.monotonic()
             try:
                 response = await super().send(request, **options)
             except Exception:
-                lane.trouble = None  # no answer at all: what it said before is not why
+                HEARD.hear_nothing(heard)
                 raise
             if response.status_code >= 300 or not response.headers.get("content-type", "").endswith("protobuf"):
                 await response.aread()
             meaning = meaning_of(response)
+            of_result, slow_down = heard[1] == "result", meaning.said.startswith("HTTP 429")
+            # A result that has failed stays so, the SDK asks again for one that is not there yet, and it holds samples
+            # back by itself, all of them together.
+            left_to_sdk = not slow_down if of_result else slow_down and request.url.path.endswith("/asample")
+            if meaning.cause is None or left_to_sdk:
+                break
             seconds = _retry_after(response) or pause
-            if not _is_held(request, meaning, results=results):
-                lane.hear(meaning, BACKOFF_SECONDS)
-                return await _passed_on(response, meaning, results=results, took=time.monotonic() - begun)
-            lane.hear(meaning, seconds)
+            HEARD.hear(heard, meaning, seconds)
             await response.aclose()
             await asyncio.sleep(seconds)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-
-def _is_held(request: httpx.Request, meaning: AnswerMeaning, *, results: bool) -> bool:
-    """Whether it is sent again from here. A result that has failed stays so, the SDK asks again for one that is not
-    there yet, and it holds samples back by itself, all of them together.
-    """
-    if meaning.cause is None or (request.url.path.endswith("/asample") and meaning.said.startswith("HTTP 429")):
-        return False
-    return not results or meaning.said.startswith("HTTP 429")
-
-
-async def _passed_on(response: httpx.Response, meaning: AnswerMeaning, *, results: bool, took: float) -> httpx.Response:
-    """The SDK asks again for a result at once: not more than twice a second. It cannot read a page, and gives up."""
-    if results and meaning is not ANSWER and took < FIRST_PAUSE_SECONDS:
-        await asyncio.sleep(FIRST_PAUSE_SECONDS - took)
-    if response.status_code < 300 and meaning.said and meaning.cause is None:
-        return httpx.Response(502, text=meaning.said, request=response.request)
-    return response
+        HEARD.hear(heard, meaning, BACKOFF_SECONDS)
+        took = time.monotonic() - begun
+        if of_result and meaning is not ANSWER and took < FIRST_PAUSE_SECONDS:
+            await asyncio.sleep(FIRST_PAUSE_SECONDS - took)  # the SDK asks again at once
+        if response.status_code < 300 and meaning.said and meaning.cause is None:  # a page, which the SDK cannot read
+            return httpx.Response(502, text=meaning.said, request=request)
+        return response
 
 
 def _retry_after(response: httpx.Response) -> float | None:

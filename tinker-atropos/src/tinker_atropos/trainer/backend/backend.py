@@ -11,42 +11,31 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
-import httpx
 import tinker
 
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import BackendError, RunError
-from tinker_atropos.trainer.backend import reachability
-from tinker_atropos.trainer.backend.answers import Patience, meaning_of
+from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.lora_weights import Training
+from tinker_atropos.trainer.backend.reachability import PROBE_SECONDS, shown, why_silent
 from tinker_atropos.trainer.backend.sdk_calls import gone_or, submitted
 from tinker_atropos.trainer.backend.token_use import TokenUse
 
 CLOSE_SECONDS = 3.0
-HEALTH_POLL_SECONDS = 0.2
+HEALTH_POLL_SECONDS = 0.5
 
 
 async def wait_for_backend(base_url: str, deadline_seconds: float) -> None:
     """Wait until the backend answers `healthz`. Raises BackendError after the deadline."""
-    url = f"{base_url.rstrip('/')}/api/v1/healthz"
     give_up = time.monotonic() + deadline_seconds
-    async with httpx.AsyncClient(timeout=min(5.0, deadline_seconds)) as client:
-        while True:
-            try:
-                response = await client.get(url)
-                if response.status_code < 500:
-                    return
-                reason = f"it answers {meaning_of(response).said}"
-            except (httpx.TransportError, httpx.InvalidURL) as error:
-                reason = reachability.reason(error, urlsplit(base_url).hostname or "")
-            if time.monotonic() >= give_up:
-                raise BackendError(
-                    f"the backend at TINKER_BASE_URL ({reachability.shown(base_url)}) did not answer within "
-                    f"trainer.backend_deadline_seconds ({deadline_seconds:g} s): {reason}"
-                )
-            await asyncio.sleep(HEALTH_POLL_SECONDS)
+    while (why := await why_silent(base_url, min(PROBE_SECONDS, deadline_seconds))) is not None:
+        if time.monotonic() >= give_up:
+            raise BackendError(
+                f"the backend at TINKER_BASE_URL ({shown(base_url)}) did not answer within "
+                f"trainer.backend_deadline_seconds ({deadline_seconds:g} s): {why}"
+            )
+        await asyncio.sleep(HEALTH_POLL_SECONDS)
 
 
 class TinkerBackend:

@@ -5,10 +5,10 @@
 
 import functools
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import tinker
 
@@ -154,9 +154,8 @@ class StoredCheckpoints:
         found: list[StoredCheckpoint] = []
         offset = 0
         while True:
-            # RestClient() itself may block, so it is created in the thread that uses it. Its connections are shared.
-            page_of = functools.partial(_page, offset)
-            page = await submitted("listing checkpoints", self._patience, page_of)
+            page_of = functools.partial(tinker.RestClient.list_user_checkpoints, limit=PAGE, offset=offset)
+            page = await self._ask("listing checkpoints", page_of)
             for listed in page.checkpoints:
                 kind = _KINDS.get(listed.checkpoint_type)
                 marked = kind and StoredCheckpoint.from_metadata(
@@ -171,11 +170,7 @@ class StoredCheckpoints:
     async def describe(self, path: str) -> StoredWeights:
         """What a path holds, whoever owns it. Raises CheckpointGoneError if the backend does not have it."""
         try:
-            found = await submitted(
-                f"looking at {path}",
-                self._patience,
-                lambda: tinker.RestClient().get_weights_info_by_tinker_path(path),
-            )
+            found = await self._ask(f"looking at {path}", lambda rest: rest.get_weights_info_by_tinker_path(path))
         except RunError as error:
             raise gone_or(error) from error
         reported = {name: getattr(found, name) for name in ("train_attn", "train_mlp", "train_unembed")}
@@ -185,24 +180,18 @@ class StoredCheckpoints:
     async def delete(self, path: str) -> None:
         """A checkpoint that is gone is deleted: the answer to an earlier request may have been lost."""
         try:
-            await submitted(
-                f"deleting {path}", self._patience, lambda: tinker.RestClient().delete_checkpoint_from_tinker_path(path)
-            )
+            await self._ask(f"deleting {path}", lambda rest: rest.delete_checkpoint_from_tinker_path(path))
         except RunError as error:
             if not isinstance(gone_or(error), CheckpointGoneError):
                 raise
 
     async def keep_forever(self, path: str) -> None:
         """Remove a checkpoint's expiry."""
-        await submitted(
-            f"keeping {path}",
-            self._patience,
-            lambda: tinker.RestClient().set_checkpoint_ttl_from_tinker_path(path, None),
-        )
+        await self._ask(f"keeping {path}", lambda rest: rest.set_checkpoint_ttl_from_tinker_path(path, None))
 
-
-def _page(offset: int) -> tinker.APIFuture[tinker.types.CheckpointsListResponse]:
-    return tinker.RestClient().list_user_checkpoints(limit=PAGE, offset=offset)
+    async def _ask(self, doing: str, ask: Callable[[tinker.RestClient], Any]) -> Any:
+        # RestClient() itself may block, so it is created in the thread that uses it. Its connections are shared.
+        return await submitted(doing, self._patience, lambda: ask(tinker.RestClient()))
 
 
 class CheckpointKeeper:

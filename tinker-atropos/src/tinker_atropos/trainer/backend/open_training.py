@@ -105,12 +105,12 @@ class TrainingOpener:
 
         `recorded` is what this process saved last. Without it, a restart is left to a new attempt.
         """
-        give_up = time.monotonic() + self.deadline - HEARD.seconds_paused
+        give_up = time.monotonic() + self.deadline - HEARD.standstill.seconds
         while True:
             try:
                 return await self._reach(recorded, restart_if_lost=False)
             except (BackendError, ConfigError) as error:  # the configuration was accepted the first time
-                if time.monotonic() + REOPEN_PAUSE_SECONDS >= give_up + HEARD.seconds_paused:
+                if time.monotonic() + REOPEN_PAUSE_SECONDS >= give_up + HEARD.standstill.seconds:
                     raise
                 logger.warning("the backend is not back yet: %s", error)
                 await asyncio.sleep(REOPEN_PAUSE_SECONDS)

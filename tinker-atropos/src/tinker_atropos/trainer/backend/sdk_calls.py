@@ -6,9 +6,9 @@ Its errors are translated to those of this package, which are named by who must 
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,6 +36,7 @@ from tinker_atropos.trainer.backend.answers import (
     TRAINING,
     AnswerMeaning,
     Asked,
+    Heard,
     Patience,
     is_full,
 )
@@ -46,14 +47,14 @@ LOOK_SECONDS = 5.0
 """Longest time between two looks at what the backend has answered meanwhile."""
 
 
+@dataclass(frozen=True, slots=True)
 class TinkerSampler:
     """A Sampler over one snapshot."""
 
-    def __init__(self, client: tinker.SamplingClient, patience: Patience, training_run_id: str, used: TokenUse) -> None:
-        self._client = client
-        self._patience = patience
-        self._training_run_id = training_run_id
-        self._used = used
+    client: tinker.SamplingClient
+    patience: Patience
+    training_run_id: str
+    used: TokenUse
 
     async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
         params = types.SamplingParams(
@@ -64,9 +65,9 @@ class TinkerSampler:
             stop=settings.stop,
             seed=settings.seed,
         )
-        with self._used.sampling(len(prompt_T), n, settings.max_tokens) as answered_with:
+        with self.used.sampling(len(prompt_T), n, settings.max_tokens) as answered_with:
             # Cancelling this wait cancels the request at the backend.
-            response = await self._answer("sampling", self._client.sample(_prompt(prompt_T), n, params))
+            response = await self._answer("sampling", self.client.sample(_prompt(prompt_T), n, params))
             samples = [_sample(sequence) for sequence in response.sequences]
             answered_with(sum(len(sample.tokens_T) for sample in samples))
         for sample in samples:
@@ -74,18 +75,18 @@ class TinkerSampler:
         return samples
 
     async def logprobs(self, tokens_T: Ints) -> Floats:
-        self._used.prefill += len(tokens_T)
-        answer = await self._answer("computing logprobs", self._client.compute_logprobs(_prompt(tokens_T)))
+        self.used.prefill += len(tokens_T)
+        answer = await self._answer("computing logprobs", self.client.compute_logprobs(_prompt(tokens_T)))
         return np.array([np.nan if logprob is None else logprob for logprob in answer], np.float64)
 
     async def _answer(self, doing: str, future: Any) -> Any:
         try:
-            return await answered(doing, self._patience, future, SAMPLING)
+            return await answered(doing, self.patience, future, SAMPLING)
         except BackendLostError as error:
             cause = error.__cause__ or error
             if refused(cause) and not gone(cause):
                 raise SampleRefusedError(str(error)) from error
-            error.training_run_id = self._training_run_id
+            error.training_run_id = self.training_run_id
             raise
 
 
@@ -189,27 +190,30 @@ T = TypeVar("T")
 
 
 async def submitted(doing: str, patience: Patience, submit: Callable[[], Any], *, opening: bool = True) -> Any:
-    """Submit in a thread (the SDK blocks while it opens a session) and wait for the result. What the backend takes in
-    hand and then has no room for is submitted again.
-    """
-    lane, pause = HEARD.lane(TRAINING, "opening"), FIRST_PAUSE_SECONDS
+    """Submit in a thread (the SDK blocks while it opens a session) and wait for the result."""
+    try:
+        return await _in_time(patience, _once_there_is_room(submit), TRAINING)
+    except Exception as error:  # the SDK's errors have no common base
+        raise translate(error, doing, opening=opening) from error
+
+
+async def _once_there_is_room(submit: Callable[[], Any]) -> Any:
+    """The result. What the backend takes in hand and then has no room for is submitted again."""
+    heard: Heard = (TRAINING, "opening")
+    pause = FIRST_PAUSE_SECONDS
     try:
         while True:
             try:
-                answer = await _in_time(patience, in_thread(lambda: submit().result()), TRAINING)
+                return await in_thread(lambda: submit().result())
             except Exception as error:  # the SDK's errors have no common base
                 said = _sentence(_root(error))
-                if not (opening and refused(error) and is_full(said)):
+                if not (refused(error) and is_full(said)):
                     raise
-                lane.hear(AnswerMeaning("BackendFull", said), pause)
-                await _in_time(patience, asyncio.sleep(pause), TRAINING)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            else:
-                return answer
-    except Exception as error:
-        raise translate(error, doing, opening=opening) from error
+            HEARD.hear(heard, AnswerMeaning("BackendFull", said), pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
     finally:
-        lane.paused = None
+        HEARD.over(heard)
 
 
 async def answered(doing: str, patience: Patience, future: Any, asked: Asked = TRAINING) -> Any:
@@ -224,19 +228,17 @@ async def _in_time(patience: Patience, work: Awaitable[T], asked: Asked) -> T:
     """The work's result, unless the backend is silent for too long, answers with nothing but errors, or lets it pause
     for too long: TimeoutError. A time in which this process did not run is not the backend's.
     """
-    working = asyncio.ensure_future(work)
-    silent, heard = 0.0, HEARD.renewed(asked)
+    working, silent = asyncio.ensure_future(work), 0.0
     try:
         while not working.done():
-            look = min(LOOK_SECONDS, patience.silence - silent)
-            begun = time.monotonic()
+            look, begun = min(LOOK_SECONDS, patience.silence - silent), HEARD.clock()
             await asyncio.wait({working}, timeout=look)
             HEARD.look()
             if working.done():
                 break
             _check_pause(patience, asked)
-            before, heard = heard, HEARD.renewed(asked)
-            silent = 0.0 if heard != before or heard[1] else silent + min(time.monotonic() - begun, look + 1.0)
+            alive = HEARD.alive_until(asked) >= begun
+            silent = 0.0 if alive else silent + min(HEARD.clock() - begun, look + 1.0)
             if silent >= patience.silence:
                 trouble = HEARD.trouble(asked)
                 why = f": it answers {trouble}" if trouble else ""

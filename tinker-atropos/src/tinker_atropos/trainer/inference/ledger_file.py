@@ -104,10 +104,13 @@ class LedgerFile:
         return [GenerationRecord(*row) for row in rows]
 
     def _write(self) -> None:
-        changes, waits = list[_Change](), False
-        while changes or (changes := self._next_changes()):
+        changes, waits = self._next_changes(), False
+        while changes:
             try:
-                self._store(changes)
+                with self._connected() as connection:
+                    while changes:
+                        _store(connection, changes)
+                        changes, waits = self._next_changes(), False
             except sqlite3.Error as error:
                 if self._closing.is_set() or not is_of_full_disk(error, self._path.parent):
                     logger.warning("the ledger %s is not written anymore (a restart recomputes): %s", self._path, error)
@@ -116,18 +119,6 @@ class LedgerFile:
                     logger.warning("the ledger %s waits: %s", self._path, room_sentence(self._path.parent))
                 waits = True
                 self._closing.wait(FULL_SECONDS)
-            else:
-                changes, waits = [], False
-
-    def _store(self, changes: list[_Change]) -> None:
-        """And whatever follows, while the disk has room."""
-        with self._connected() as connection:
-            while changes:
-                with connection:
-                    rows = [astuple(change.generation) for change in changes]
-                    connection.executemany("INSERT OR REPLACE INTO generations VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
-                    connection.execute("DELETE FROM generations WHERE number < ?", (changes[-1].oldest,))
-                changes[:] = self._next_changes()
 
     def _next_changes(self) -> list[_Change]:
         """All queued changes, at least one; none at the end."""
@@ -153,3 +144,10 @@ class LedgerFile:
             yield connection
         finally:
             connection.close()
+
+
+def _store(connection: sqlite3.Connection, changes: list[_Change]) -> None:
+    with connection:
+        rows = [astuple(change.generation) for change in changes]
+        connection.executemany("INSERT OR REPLACE INTO generations VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
+        connection.execute("DELETE FROM generations WHERE number < ?", (changes[-1].oldest,))

@@ -119,17 +119,11 @@ class ApiClient:
     def __init__(
         self, url: str = API_URL, retry_seconds: float = RETRY_SECONDS, standstill: Standstill | None = None
     ) -> None:
-        self.url = self._url = url
+        self.url = url
         self._standstill = standstill or Standstill()
         self._no_space: dict[object, str] = {}
         self._retry_seconds = retry_seconds
         self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, headers={"accept": ACCEPTED})
-
-    def twin(self) -> "ApiClient":
-        """For another event loop."""
-        twin = ApiClient(self._url, self._retry_seconds, self._standstill)
-        twin._no_space = self._no_space
-        return twin
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -179,7 +173,7 @@ class ApiClient:
         try:
             return read_delivery(content, waited)
         except ValueError as error:
-            raise InternalError(f"GET {self._url}/batch gave an unexpected answer: {error}") from None
+            raise InternalError(f"GET {self.url}/batch gave an unexpected answer: {error}") from None
 
     async def drop(self, ids: Sequence[int], reason: str) -> None:
         """Remove groups from their batch for good; they are counted under `reason`."""
@@ -231,16 +225,14 @@ class ApiClient:
         try:
             return answer.model_validate_json(content)
         except ValidationError as error:
-            raise InternalError(f"{method} {self._url}{path} gave an unexpected answer: {in_one_line(error)}") from None
+            raise InternalError(f"{method} {self.url}{path} gave an unexpected answer: {in_one_line(error)}") from None
 
     async def _call(
         self, method: str, path: str, *, body: dict[str, Any] | None = None, query: dict[str, int] | None = None
     ) -> bytes:
-        content = None if body is None else orjson.dumps(body)
-        headers = {"content-type": "application/json"} if content else None
         call = object()
         try:
-            return await self._until_answered(call, method, path, content=content, params=query, headers=headers)
+            return await self._until_answered(call, method, path, json=body, params=query)
         finally:
             self._note_room(call, None)
 
@@ -262,7 +254,7 @@ class ApiClient:
                 refused_since = running_seconds()
                 if refused_since > answered_at + SILENT_SECONDS:
                     raise SilenceError(
-                        f"the trajectory API at {self._url} took requests and answered none for {SILENT_SECONDS:g} s "
+                        f"the trajectory API at {self.url} took requests and answered none for {SILENT_SECONDS:g} s "
                         f"({method} {path}): frozen, or short of CPU?"
                     ) from None
                 continue
@@ -273,7 +265,7 @@ class ApiClient:
                     return response.content
                 trouble = f"HTTP {response.status_code}: {response.text[:200]}"
                 if response.status_code < 500:
-                    raise InternalError(f"{method} {self._url}{path} was refused: {trouble}")
+                    raise InternalError(f"{method} {self.url}{path} was refused: {trouble}")
                 if response.status_code == NO_SPACE_STATUS:
                     self._note_room(call, str(orjson.loads(response.content)["detail"]))
                     await asyncio.sleep(pause)
@@ -282,7 +274,7 @@ class ApiClient:
             answered_at = running_seconds()
             if answered_at + pause > refused_since + self._retry_seconds:
                 raise InternalError(
-                    f"the trajectory API at {self._url} (RL_API_URL) was away for {self._retry_seconds:g} s "
+                    f"the trajectory API at {self.url} (RL_API_URL) was away for {self._retry_seconds:g} s "
                     f"({method} {path}: {trouble})"
                 )
             await asyncio.sleep(pause)
