@@ -69,7 +69,7 @@ def provider_of_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedP
 
 def folder_of(context: CallContext, test_id: str) -> PodFolder:
     assert isinstance(context.target, LocalTarget)
-    return context.target._layout.pod(context.namespace, test_id)
+    return context.target.layout.pod(context.namespace, test_id)
 
 
 def written(folder: Path) -> bytes:

@@ -46,10 +46,6 @@ class Same(Generic[Model]):
         return id(self.model)
 
 
-MAX_REPORTED: Final = 3
-"""How many refusals a status repeats; `rlctl validate` shows all that are found."""
-
-
 def runtime_invalid(run: TrainingRun, fault: Refusal) -> Refusal:
     """The refusal of a run whose runtime is invalid; `fault` is the first one found in it."""
     hint = f"this RLRuntime cannot be used until an administrator fixes it: {fault.sentence}"

@@ -7,7 +7,6 @@ from rl_operator.api.training_run import TrainingRun
 
 
 def controller_uid(document: k8s.KubernetesObject) -> str | None:
-    """The uid of the object that owns this one."""
     owners = document["metadata"].get("ownerReferences", ())
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 

@@ -102,8 +102,8 @@ class PodRollouts:
 def rollouts_of(
     client: ClusterClient, loop: LoopThread, run: TrainingRun, note: Note, *, may_start: bool = True
 ) -> PodRollouts:
-    """Raises RefusedError if there are none, ForbiddenError naming the right that is missing, WaitTimeoutError; without
-    `may_start` PodNeededError if nobody reads them yet.
+    """Raises RefusedError if there are none, ForbiddenError naming the right that is missing, WaitTimeoutError, what
+    `templates_of` raises; without `may_start` PodNeededError if nobody reads them yet.
     """
     namespace, name = run.key
     if run.status.config_map_name is None:
@@ -111,7 +111,9 @@ def rollouts_of(
     if pod := loop.wait(_training_pod(client, run)):
         name = pod["metadata"]["name"]
         return PodRollouts(client, loop, namespace, name, f"pod {name}", ops_token_of(pod))
-    template = loop.wait(_frozen_pod(client, run))
+    held = loop.wait(find(client, CONFIG_MAPS, namespace, run.status.config_map_name))
+    # As it was rendered, since its runtime may have been edited, and verified: a Job is made with the caller's rights.
+    template = templates_of(held, run).pod if held else None
     if template is None or not keeps_rollouts(template):
         raise RefusedError(f"the rollouts of run {namespace}/{name} went with its trainer. {KEEP_THEM}")
     if not may_start and not any(map(_is_ready, loop.wait(_live_readers(client, run)))):
@@ -132,16 +134,6 @@ async def _training_pod(client: ClusterClient, run: TrainingRun) -> PodObject | 
 def _trains(pod: PodObject) -> bool:
     states = {each["name"]: each["state"] for each in pod.get("status", {}).get("containerStatuses", [])}
     return "running" in states.get(TRAINER_CONTAINER, {})
-
-
-async def _frozen_pod(client: ClusterClient, run: TrainingRun) -> PodObject | None:
-    """The template of the run's pod as it was rendered: its runtime may have been edited since.
-
-    Raises NameTakenError or TemplateChangedError: the Job would be created with the caller's rights.
-    """
-    namespace, _ = run.key
-    held = await find(client, CONFIG_MAPS, namespace, run.status.config_map_name or "")
-    return templates_of(held, run).pod if held else None
 
 
 async def _reading_pod(client: ClusterClient, run: TrainingRun, template: PodObject, note: Note) -> PodObject:

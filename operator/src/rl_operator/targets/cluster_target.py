@@ -2,9 +2,9 @@
 
 import atexit
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
@@ -46,8 +46,6 @@ from rl_operator.targets.cluster_rollouts import rollouts_of
 from rl_operator.targets.target import JOB_NAME_LABEL, JobPod, Missing, Note, TargetHealth, job_pod
 from rl_operator.targets.target_loop import LoopThread
 
-Answer = TypeVar("Answer")
-
 FIELD_MANAGER = "rlctl"
 _KINDS: Mapping[str, Resource[Any]] = {"ConfigMap": CONFIG_MAPS, ENVIRONMENT_KIND: ENVIRONMENTS}
 
@@ -67,6 +65,7 @@ class ClusterTarget:
         self.namespace = namespace
         self.note = note
         self._loop = loop
+        self._wait = loop.wait
         self._client = client
 
     @classmethod
@@ -282,9 +281,6 @@ class ClusterTarget:
         items: list[Held] = []
         self._wait(self._client.each(path, params, items.append))
         return items
-
-    def _wait(self, call: Coroutine[object, object, Answer]) -> Answer:
-        return self._loop.wait(call)
 
 
 async def _next(lines: AsyncIterator[bytes]) -> bytes | None:

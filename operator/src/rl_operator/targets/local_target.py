@@ -58,7 +58,8 @@ class LocalTarget:
         self.label = f"local:{_short(layout.root)}"
         self.flags = flags
         self.note = note
-        self._layout = layout
+        self.layout = layout
+        self.interpreters = Interpreters(layout, os.environ)
         self._store = StateStore(layout)
         self._supervisors = Supervisors(self._store)
 
@@ -138,7 +139,7 @@ class LocalTarget:
         self.look_after(namespace, name)
         self._supervisors.until_processes_are_gone(namespace, name)
         if run is not None:
-            remove_traces(self._layout, namespace, name, run["metadata"]["uid"])
+            remove_traces(self.layout, namespace, name, run["metadata"]["uid"])
 
     def look_after(self, namespace: str, name: str) -> None:
         self._supervisors.look_after(namespace, name)
@@ -157,20 +158,20 @@ class LocalTarget:
             time.sleep(self.poll_seconds / 4)
 
     def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
-        path = self._layout.pod(namespace, pod).log(container)
+        path = self.layout.pod(namespace, pod).log(container)
         if not follow:
             return tail_log(path, tail)
         return follow_log(path, tail, ended=lambda: self._supervisors.have_ended(namespace, pod, container))
 
     def events(self, namespace: str, name: str, uid: str) -> list[str]:
-        events = read_events(self._layout.events(namespace, name))
+        events = read_events(self.layout.events(namespace, name))
         own = (event for event in events if event.run_uid == uid)
         return [f"{event.time}  {event.kind:<7}  {event.reason:<20}  {event.message}" for event in own]
 
     def pod_names(self, namespace: str, run: str) -> list[str]:
         manifest = self._store.get(RUN_KIND, namespace, run)
         uid = manifest["metadata"]["uid"] if manifest else ""
-        return [path.name for path in self._layout.pod_folders(namespace, run, uid)]
+        return [path.name for path in self.layout.pod_folders(namespace, run, uid)]
 
     def rollouts(self, run: "TrainingRun", *, may_start: bool = True) -> "RolloutSource":
         from rl_operator.targets.local_needs import RolloutFolder
@@ -179,7 +180,7 @@ class LocalTarget:
         namespace, name = run.key
         if run.status.start_time is None:
             raise RefusedError(f"run {name} of {self.label} has not started, so it has no rollouts yet")
-        return RolloutFolder(self._layout.rollouts(namespace, name, run.metadata.uid))
+        return RolloutFolder(self.layout.rollouts(namespace, name, run.metadata.uid))
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         return self._store.get(kind, namespace, name)
@@ -189,14 +190,6 @@ class LocalTarget:
 
     def catalog(self, runtime: "Runtime") -> "Catalog | None":  # noqa: ARG002 -- all run what is installed here
         return self._needs.catalog()
-
-    @property
-    def layout(self) -> Layout:
-        return self._layout
-
-    @property
-    def interpreters(self) -> Interpreters:
-        return Interpreters(self._layout, os.environ)
 
     def environments(self, namespace: str) -> "list[Environment]":
         return self._needs.environments(namespace)
@@ -227,14 +220,14 @@ class LocalTarget:
         config_map: ConfigMapObject,
         policy: NetworkPolicyObject | None = None,  # noqa: ARG002 -- this machine has none
     ) -> None:
-        LocalJobs(self._layout).create(job, config_map, os.environ)
+        LocalJobs(self.layout).create(job, config_map, os.environ)
 
     def jobs(self, namespace: str, selector: str) -> list[JobObject]:
         matches = parse_selector(selector)
-        return [job for job in LocalJobs(self._layout).all(namespace) if matches(job["metadata"]["labels"])]
+        return [job for job in LocalJobs(self.layout).all(namespace) if matches(job["metadata"]["labels"])]
 
     def job_pod(self, job: JobObject) -> JobPod:
-        return LocalJobs(self._layout).pod(job)
+        return LocalJobs(self.layout).pod(job)
 
     def health(self) -> TargetHealth:
         operator = "every run has a supervisor of its own here"

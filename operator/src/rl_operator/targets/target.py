@@ -57,11 +57,10 @@ def job_pod(job: JobObject, pods: Iterable[PodObject]) -> JobPod:
 
 def _without_pod(job: JobObject) -> JobContainer:
     conditions = job.get("status", {}).get("conditions", [])
-    over = next((each for each in conditions if each["type"] in _OVER and each["status"] == "True"), None)
+    over = next(
+        (each for each in conditions if each["type"] in ("Failed", "Complete") and each["status"] == "True"), None
+    )
     return JobContainer("ended", _said(over)) if over else JobContainer("waiting", "its pod is not there yet")
-
-
-_OVER: Final = ("Failed", "Complete")
 
 
 def _container(state: ContainerStateObject, status: PodStatus) -> JobContainer:
@@ -213,9 +212,7 @@ class Target(Protocol):
         """The environments of the runtime's image; None: they have not been read yet."""
         ...
 
-    def environments(self, namespace: str) -> "list[Environment]":
-        """The RLEnvironments of a namespace."""
-        ...
+    def environments(self, namespace: str) -> "list[Environment]": ...
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """None: the caller may not read them."""

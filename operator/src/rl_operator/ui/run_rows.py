@@ -118,13 +118,10 @@ def _rank(phase: str) -> int:
 
 def _fits(row: RunRow, chosen: RunFilter) -> bool:
     of_phase = row.trouble if chosen.phase == NEEDS_ATTENTION else row.phase == chosen.phase
-    return (
-        (not chosen.phase or of_phase)
-        and (not chosen.namespace or row.namespace == chosen.namespace)
-        and (not chosen.environment or row.environment == chosen.environment)
-        and (not chosen.experiment or row.experiment == chosen.experiment)
-        and (not chosen.text or chosen.text.lower() in f"{row.name} {row.sentence}".lower())
+    alike = all(
+        getattr(chosen, name) in ("", getattr(row, name)) for name in ("namespace", "environment", "experiment")
     )
+    return (not chosen.phase or of_phase) and alike and chosen.text.lower() in f"{row.name} {row.sentence}".lower()
 
 
 MOST_ROWS_KEPT: Final = 20_000

@@ -1,7 +1,7 @@
 """`rlctl validate`, `render` and `diff`: what a run's file means, before it costs anything."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import typer
 
@@ -207,10 +207,7 @@ def _texts(document: Manifest | None) -> dict[str, str]:
 
 
 def _to_wire(given: RunFile, found: Difference, target: Target) -> dict[str, object]:
-    changes = [
-        {"field": change.field, "before": change.before, "after": change.after, "frozen": change.frozen}
-        for change in found.fields
-    ]
+    changes = [{**asdict(change), "frozen": change.frozen} for change in found.fields]
     refusals = [{**refusal.to_wire(), "sentence": refusal.sentence} for refusal in found.refusals]
     head = {"target": target.label, "run": given.run.metadata.name, "new": found.new}
     return {**head, "changes": changes, "texts": list(found.texts), "refusals": refusals}

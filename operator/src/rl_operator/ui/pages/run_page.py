@@ -36,7 +36,7 @@ from rl_operator.ui.preparations import Preparation, Preparations, Progress
 from rl_operator.ui.run_curves import EVERYTHING
 from rl_operator.ui.ui_context import asked, context_of, run_key, visitor_of
 from rl_operator.ui.views.config_rows import ORIGINS, config_rows, run_file
-from rl_operator.ui.views.page_text import log_text, short
+from rl_operator.ui.views.page_text import log_line, short
 from rl_operator.ui.views.run_facts import (
     RunHead,
     attempt_rows,
@@ -209,7 +209,7 @@ def _log(target: Target, namespace: str, name: str, container: str) -> dict[str,
     run = parse_stored_run(existing_run(target, namespace, name))
     known = [short(each.name, 64) for each in run.status.containers] or [TRAINER_CONTAINER]
     pod, of_pod = container_named(target, namespace, name, container)
-    lines = log_text(target.log_lines(namespace, pod, of_pod, tail=TAIL, follow=False))
+    lines = [*map(log_line, target.log_lines(namespace, pod, of_pod, tail=TAIL, follow=False))]
     containers = known if container in known else [*known, container]
     return {"subject": "log", "container": container, "containers": containers, "lines": lines, "tail": TAIL}
 

@@ -4,7 +4,6 @@ Templates escape them. Characters that steer, hide or turn around what follows a
 """
 
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,10 +90,6 @@ def figure_text(value: float | None, digits: int = 3) -> str:
 LONGEST_LINE: Final = 2_000
 _READ: Final = 4 * LONGEST_LINE
 """Characters of a line that are looked at: what steers a terminal may be most of them."""
-
-
-def log_text(lines: Iterable[str]) -> Sequence[str]:
-    return [log_line(line) for line in lines]
 
 
 def log_line(line: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from rl_contract.trainer_messages import EvaluatedFigures
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import Attempt, Condition
 from rl_operator.api.training_run import TrainingRun
@@ -123,11 +124,9 @@ class RunHead:
     """On W&B; empty: there is none."""
 
     held_out: tuple[tuple[str, str, str, str], ...]
-    """Name, figure, 95 % interval and samples, if the newest evaluation, of `evaluated_step`, has several figures."""
+    """Name, figure, 95 % interval and samples, if the newest evaluation, which is `evaluated`, has several figures."""
 
-    evaluated_step: int | None
-    more_figures: int
-
+    evaluated: EvaluatedFigures | None
     worse: str
     """That the last weights are worse than the best ones."""
 
@@ -150,8 +149,7 @@ def run_head(run: TrainingRun, now: datetime) -> RunHead:
         held_out=tuple((short(name, 64), value, ends, n) for name, value, ends, n in held_out_rows(told))
         if told
         else (),
-        evaluated_step=told.step if told else None,
-        more_figures=told.more if told else 0,
+        evaluated=told,
         worse=best_sentence(run) if notable_best(run) else "",
     )
 
