@@ -147,7 +147,7 @@ async def test_a_group_whose_shaped_rewards_are_equal_is_replaced_too() -> None:
     """Both answers were cut off, and are worth 0."""
     queue = Queue([group(2), group(3)], size=1)
     collector = collector_of(queue, {3: STEP}, dynamic_sampling=True, truncated_rollouts="zero", max_staleness=1000)
-    ledger = collector._admission._ledger
+    ledger = collector.admission.ledger
     ledger.record(np.array([1]), np.array([2]), np.array([-0.5]), STEP, truncated=True)
     collected = await collector.next_batch(STEP)
     assert collected.groups[0].sequences_S[0].tokens_T[-1] == 3

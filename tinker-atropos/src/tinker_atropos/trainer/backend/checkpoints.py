@@ -143,11 +143,11 @@ class StoredWeights:
     lora_layers: Mapping[str, bool]
 
 
+@dataclass(frozen=True, slots=True)
 class StoredCheckpoints:
     """Every method can raise a RunError, which says nothing about the session's health."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    patience: Patience
 
     async def list(self) -> list[StoredCheckpoint]:
         """All checkpoints of this key's owner that carry our metadata, of any run, newest first."""
@@ -191,7 +191,7 @@ class StoredCheckpoints:
 
     async def _ask(self, doing: str, ask: Callable[[tinker.RestClient], Any]) -> Any:
         # RestClient() itself may block, so it is created in the thread that uses it. Its connections are shared.
-        return await submitted(doing, self._patience, lambda: ask(tinker.RestClient()))
+        return await submitted(doing, self.patience, lambda: ask(tinker.RestClient()))
 
 
 class CheckpointKeeper:

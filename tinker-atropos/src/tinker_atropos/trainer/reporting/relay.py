@@ -8,6 +8,7 @@ name is one of the trainer's or W&B's own: it must not be mistaken for that.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Never
 
@@ -27,40 +28,34 @@ NOT_FOR_ENVIRONMENTS = ("_*", "result/*", "samples")
 logger = logging.getLogger(__name__)
 
 
+@dataclass
 class Relay:
     """`on_evaluation` gets the step and the record of each result."""
 
-    def __init__(
-        self,
-        api: ApiClient,
-        status: LiveStatus,
-        sink: Tracker,
-        on_evaluation: Callable[[int, MetricsRecord], None],
-    ) -> None:
-        self._on_evaluation = on_evaluation
-        self._api = api
-        self._status = status
-        self._sink = sink
-        self._last = 0
-        self._names: set[str] = set()
+    api: ApiClient
+    status: LiveStatus
+    sink: Tracker
+    on_evaluation: Callable[[int, MetricsRecord], None]
+    _last: int = 0
+    _names: set[str] = field(default_factory=set)
 
     async def keep(self) -> Never:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             await self.collect()
-            self._status.queued_groups = await self._api.queue_size()
+            self.status.queued_groups = await self.api.queue_size()
 
     async def collect(self) -> None:
         """Take over what was reported since the last call. Raises DivergedError once the policy has collapsed."""
-        answer = await self._api.metrics(after=self._last)
+        answer = await self.api.metrics(after=self._last)
         self._last = answer.last
         for record in answer.records:
-            self._status.relayed(record)
+            self.status.relayed(record)
             if record.evaluated_step is not None:
-                self._on_evaluation(record.evaluated_step, record)
-            self._sink.log_report(record.step, self._bounded(curves(record.environment, record.metrics)))
-            if self._status.collapsed:
-                raise DivergedError(self._status.collapsed)
+                self.on_evaluation(record.evaluated_step, record)
+            self.sink.log_report(record.step, self._bounded(curves(record.environment, record.metrics)))
+            if self.status.collapsed:
+                raise DivergedError(self.status.collapsed)
 
     def _bounded(self, metrics: Mapping[str, float]) -> dict[str, float]:
         if len(self._names) >= MAX_NAMES:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -38,21 +38,21 @@ class Admitted:
     recomputed: int
 
 
+@dataclass(frozen=True)
 class Admission:
     """Checks groups, one by one."""
 
-    def __init__(self, ledger: Ledger, policy: CurrentPolicy, config: TrainerSettings) -> None:
-        self._ledger = ledger
-        self._policy = policy
-        self._config = config
-        self._probe = SamplingProbe()
+    ledger: Ledger
+    policy: CurrentPolicy
+    config: TrainerSettings
+    _probe: SamplingProbe = field(default_factory=SamplingProbe)
 
     async def admit(self, group: Group, step: int) -> Admitted:
         """The group for step `step`. Raises UnusableError."""
-        policy = self._policy.latest
+        policy = self.policy.latest
         assert policy is not None, "there is a policy before there is a batch"
-        _check_length(group, self._config.max_token_trainer_length)
-        attributions = [self._ledger.attribute(sequence, group.received_at) for sequence in group.sequences_S]
+        _check_length(group, self.config.max_token_trainer_length)
+        attributions = [self.ledger.attribute(sequence, group.received_at) for sequence in group.sequences_S]
         group = replace(
             group, sequences_S=tuple(each.sequence for each in attributions), shaping=_shaping(attributions)
         )
@@ -65,15 +65,15 @@ class Admission:
     async def _admitted(self, group: Group, attributions: Sequence[Attribution], policy: Policy, step: int) -> Admitted:
         await self._check_sampling(attributions, policy)
         missing = [attribution for attribution in attributions if attribution.missing]
-        if missing and self._config.missing_logprobs == "refuse":
+        if missing and self.config.missing_logprobs == "refuse":
             raise UnusableError(
                 "no_logprobs", "the logprobs of its tokens are unknown, and trainer.missing_logprobs is 'refuse'"
             )
         if missing:
             sequences_S = tuple(await asyncio.gather(*(_with_logprobs(each, policy) for each in attributions)))
             group = replace(group, sequences_S=sequences_S)
-        _check_staleness(group.sequences_S, step, self._config.max_staleness)
-        if self._config.dynamic_sampling and not build_batch([group], self._config).datums:
+        _check_staleness(group.sequences_S, step, self.config.max_staleness)
+        if self.config.dynamic_sampling and not build_batch([group], self.config).datums:
             raise UnusableError(
                 "no_gradient", "every advantage in it is zero, and trainer.dynamic_sampling replaces such groups"
             )

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -69,19 +69,19 @@ class Collected:
     unusable: tuple[DroppedGroup, ...] = ()
 
 
+@dataclass
 class Collector:
     """Gets batches, step by step. `dropped` counts rollouts over the life of the process."""
 
-    def __init__(self, api: TrajectoryApi, admission: Admission, warn: Warn) -> None:
-        self._api = api
-        self._admission = admission
-        self._warn = warn
-        self._logged: set[str] = set()
-        self._unusable_in_a_row: Counter[DropReason] = Counter()
-        self._replaced_in_a_row = 0
-        self.dropped: Counter[DropReason] = Counter()
-        self._dropped_tokens = 0
-        self._unusable: list[DroppedGroup] = []
+    api: TrajectoryApi
+    admission: Admission
+    warn: Warn
+    dropped: Counter[DropReason] = field(default_factory=Counter)
+    _logged: set[str] = field(default_factory=set)
+    _unusable_in_a_row: Counter[DropReason] = field(default_factory=Counter)
+    _replaced_in_a_row: int = 0
+    _dropped_tokens: int = 0
+    _unusable: list[DroppedGroup] = field(default_factory=list)
 
     async def next_batch(self, step: int) -> Collected:
         """Batch `step`, with only usable groups. Raises EnvironmentLostError if nothing usable arrives."""
@@ -90,7 +90,7 @@ class Collector:
         self._unusable = []
         while True:
             asked = time.monotonic()
-            delivery = await self._api.batch(step)
+            delivery = await self.api.batch(step)
             if delivery is None:
                 waited += time.monotonic() - asked
                 continue
@@ -102,7 +102,7 @@ class Collector:
                 dropped = self.dropped - dropped_before
                 for reason in DROP_REASONS:  # the problem is over; with replaced groups, any batch shows that
                     if reason == "no_gradient" or not dropped[reason]:
-                        self._warn(reason, None)
+                        self.warn(reason, None)
                 return Collected(
                     groups=tuple(one.group for one in admitted),
                     dropped=dropped,
@@ -119,7 +119,7 @@ class Collector:
         unusable: dict[int, UnusableError] = {}
         for key, group in groups.items():
             try:
-                usable[key] = await self._admission.admit(group, step)
+                usable[key] = await self.admission.admit(group, step)
             except UnusableError as error:
                 unusable[key] = error
                 self._note_unusable(group, error)
@@ -127,7 +127,7 @@ class Collector:
                 self._unusable_in_a_row.clear()
                 self._replaced_in_a_row = 0
         for reason in sorted({error.reason for error in unusable.values()}):
-            await self._api.drop([key for key, error in unusable.items() if error.reason == reason], reason)
+            await self.api.drop([key for key, error in unusable.items() if error.reason == reason], reason)
         if self._unusable_in_a_row.total() >= PATIENCE:
             counts = ", ".join(f"{count} {reason}" for reason, count in self._unusable_in_a_row.most_common())
             raise EnvironmentLostError(
@@ -167,7 +167,7 @@ class Collector:
 
     def _say(self, topic: str, sentence: str) -> None:
         """Warn, and log it the first time."""
-        self._warn(topic, sentence)
+        self.warn(topic, sentence)
         if topic not in self._logged:
             self._logged.add(topic)
             logger.warning("%s", sentence)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Never
 
 from rl_contract.processes import TRAINER_LOST, ReportedState
@@ -15,41 +16,36 @@ LAST_HEARTBEAT_SECONDS = 0.1
 """The same at the end, when only the environment is waited for."""
 
 
+@dataclass
 class TrainerLease:
     """Renewed every second by `keep`; `state` may change at any time and is sent with the next heartbeat. `on_peer`
     hears what is known of the environments each time. `why_paused` says why nothing is sampled or trained meanwhile,
     and environments wait for longer.
     """
 
-    def __init__(
-        self,
-        api: ApiClient,
-        on_peer: Callable[[Peer], None] = lambda _: None,
-        why_paused: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        self._api = api
-        self._held = HeldConnection(api.url, "/rl/lease/trainer")
-        self._why_paused = why_paused
-        self._on_peer = on_peer
-        self._turn = asyncio.Lock()
-        self._renewed = asyncio.Condition()
-        self._pause = HEARTBEAT_SECONDS
-        self.state: ReportedState = "starting"
-        self._reason: str | None = None
-        self.peer = Peer()
+    api: ApiClient
+    on_peer: Callable[[Peer], None] = lambda _: None
+    why_paused: Callable[[], str | None] = lambda: None
+    state: ReportedState = "starting"
+    peer: Peer = field(default_factory=Peer)
+    _reason: str | None = None
+    _pause: float = HEARTBEAT_SECONDS
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _renewed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def keep(self) -> Never:
         """A step that blocks the event loop for a minute is slow, not lost: the held connection says so.
 
         Raises InternalError when the api is gone, or no longer knows the run; SilenceError when it does not answer.
         """
+        held = HeldConnection(self.api.url, "/rl/lease/trainer")
         try:
             while True:
-                await self._held.keep()
+                await held.keep()
                 await self._renew()
                 await asyncio.sleep(self._pause)
         finally:
-            self._held.close()
+            held.close()
 
     async def end(self, state: ReportedState, reason: str | None) -> None:
         """The final report: `done` or `failed`, with the reason that the environment will log."""
@@ -84,13 +80,13 @@ class TrainerLease:
     async def _renew(self) -> None:
         async with self._turn:  # nothing may overtake the last report
             state = self.state
-            answer = await self._api.renew_lease(state, self._reason or self._why_paused())
+            answer = await self.api.renew_lease(state, self._reason or self.why_paused())
         if state == "working" and answer.total_steps is None:
             raise InternalError(
                 "the trajectory API came back with an empty journal: it lost the registration and every group that "
                 "waited there; keep its --data folder as long as the attempt lives"
             )
-        self._on_peer(answer.peer)
+        self.on_peer(answer.peer)
         async with self._renewed:
             self.peer = answer.peer
             self._renewed.notify_all()
