@@ -41,14 +41,12 @@ class ApiReports:
         progress = self.state.progress
         step = progress.weights
         if step != progress.reported:
-            totals = self.accounting.totals()
-            await self.api.report_progress(step, done=False, totals=totals, max_staleness=self.allowed.steps)
+            await self.api.report_progress(step, self.accounting.totals(), max_staleness=self.allowed.steps)
             progress.reported = step
 
     async def saved(self, step: int) -> None:
         """Let the api discard what the checkpoint of this step covers."""
-        totals = self.accounting.totals()
-        await self.api.report_progress(step, done=False, checkpoint_step=step, totals=totals)
+        await self.api.report_progress(step, self.accounting.totals(), checkpoint_step=step)
 
     async def done(self) -> None:
-        await self.api.report_progress(self.state.progress.total, done=True, totals=self.accounting.totals())
+        await self.api.report_progress(self.state.progress.total, self.accounting.totals(), done=True)

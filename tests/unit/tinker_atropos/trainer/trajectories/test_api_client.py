@@ -117,7 +117,7 @@ async def test_a_refusal_is_not_repeated(client_of) -> None:
     api = ScriptedApi(Response("steps_trained: must be at least 0", 422))
     async with client_of(api) as client:
         with pytest.raises(InternalError, match="steps_trained: must be at least 0"):
-            await client.report_progress(-1, done=False)
+            await client.report_progress(-1, {})
     assert len(api.bodies) == 1
 
 
@@ -151,12 +151,11 @@ async def test_groups_are_dropped_with_their_reason(client_of) -> None:
 async def test_progress_includes_what_a_checkpoint_covers(client_of) -> None:
     api = ScriptedApi(JSONResponse({"current_step": 25}))
     async with client_of(api) as client:
-        await client.report_progress(25, done=False, checkpoint_step=25, totals={"sampled_tokens": 9}, max_staleness=3)
+        await client.report_progress(25, {"sampled_tokens": 9}, checkpoint_step=25, max_staleness=3)
     assert api.bodies == [
         {
             "steps_trained": 25,
             "training_done": False,
-            "reason": None,
             "checkpoint_step": 25,
             "totals": {"sampled_tokens": 9},
             "max_staleness": 3,

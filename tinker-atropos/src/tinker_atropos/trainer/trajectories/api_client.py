@@ -196,11 +196,10 @@ class ApiClient:
     async def report_progress(
         self,
         steps_trained: int,
+        totals: Mapping[str, int],
         *,
-        done: bool,
-        reason: str | None = None,
+        done: bool = False,
         checkpoint_step: int | None = None,
-        totals: Mapping[str, int] | None = None,
         max_staleness: int | None = None,
     ) -> None:
         """Batches below `checkpoint_step` are never requested again: the api discards their content. `max_staleness`:
@@ -209,9 +208,8 @@ class ApiClient:
         body = {
             "steps_trained": steps_trained,
             "training_done": done,
-            "reason": reason,
             "checkpoint_step": checkpoint_step,
-            "totals": None if totals is None else dict(totals),
+            "totals": totals,
             "max_staleness": max_staleness,
         }
         await self._call("POST", "/rl/progress", body=body)
