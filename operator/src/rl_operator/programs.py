@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from rl_operator.operator_errors import OperatorError
+from rl_operator.operator_errors import RefusedError
 
 INSTALL_HINT: Final = "install it beside rlctl: pip install tinker-atropos tinker-service"
 TINKER_SERVICE: Final = "tinker-service"
 """The program that computes a model on this machine."""
 
 
-class ProgramMissingError(OperatorError):
+class ProgramMissingError(RefusedError):
     """The message says what to install."""
 
     def __init__(self, program: str) -> None:

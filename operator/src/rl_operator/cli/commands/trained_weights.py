@@ -19,7 +19,7 @@ from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.operator_errors import RefusedError
-from rl_operator.programs import ProgramMissingError, find_program
+from rl_operator.programs import find_program
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_weights import BACKEND_AWAY, backend_env_vars, best_of, tokenizer_of
 from rl_operator.targets.runs.trained_settings import TrainedSettings
@@ -128,10 +128,7 @@ def call_tinker_atropos(
     """Run `tinker-atropos` with the backend of the run's runtime, and these variables. Exits with the contract's code
     if it fails.
     """
-    try:
-        found = find_program("tinker-atropos", os.environ.get("PATH"))
-    except ProgramMissingError as error:
-        raise RefusedError(str(error)) from None
+    found = find_program("tinker-atropos", os.environ.get("PATH"))
     env_vars = {**os.environ, **backend_env_vars(run, target, os.environ), **variables}
     code = subprocess.run([found, *arguments], env=env_vars, check=False).returncode  # noqa: S603 -- our own program
     if code:

@@ -33,7 +33,7 @@ from rl_operator.local.interpreters.interpreters import Interpreters, within
 from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.locks import FileLock
 from rl_operator.operator_errors import RefusedError
-from rl_operator.programs import ProgramMissingError, find_program
+from rl_operator.programs import find_program
 
 LISTENING_PORTS = range(20_000, 32_768)
 """Below those that the kernel gives to outgoing connections (from 32,768 on Linux, from 49,152 on macOS): a process
@@ -175,7 +175,7 @@ def plan_launch(container: Container, surroundings: Surroundings, backend: Mappi
     try:
         interpreter = surroundings.interpreters.build_for(arguments[1]) if is_environment else None
         program = interpreter / "bin" / PROGRAM if interpreter else find_program(command[0], caller.get("PATH"))
-    except (RefusedError, ProgramMissingError) as error:
+    except RefusedError as error:
         raise NotLaunchableError("CreateContainerError", str(error)) from None
     inherited = within(interpreter, passed_on(caller)) if interpreter else passed_on(caller)
     return Launch(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from rl_operator.local.programs.launch import passed_on
 from rl_operator.operator_errors import ForbiddenError, RefusedError, TargetUnreachableError, WaitTimeoutError
-from rl_operator.programs import ProgramMissingError, find_program
+from rl_operator.programs import find_program
 from rl_operator.status.text.sentences import redacted, without_control
 from rl_operator.targets.target import Target
 
@@ -41,10 +41,7 @@ def completions(
     options: Sequence[str], prompt: str, env_vars: Mapping[str, str], seconds: float, given_up: Callable[[], bool]
 ) -> list[Completion]:
     """Blocks. Raises RefusedError, TargetUnreachableError, and WaitTimeoutError after so many seconds."""
-    try:
-        program = find_program("tinker-atropos", os.environ.get("PATH"))
-    except ProgramMissingError as error:
-        raise RefusedError(str(error)) from None
+    program = find_program("tinker-atropos", os.environ.get("PATH"))
     with subprocess.Popen(  # noqa: S603 -- our own program
         [program, "sample", *options, "-o", "json", "-"],
         env=env_vars,

@@ -77,13 +77,13 @@ def value_text(value: object) -> str:
     return seen(shown.text) + ("…" if shown.left else "")
 
 
-def figure_text(value: float | None, digits: int = 3) -> str:
+def figure_text(value: float | None) -> str:
     """Short, with a real minus sign; a dash for what is not known."""
     if value is None:
         return "–"
     if abs(value) >= LARGE:
         return f"{value:.3g}".replace("-", "−")
-    short = f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    short = f"{value:.3f}".rstrip("0").rstrip(".")
     return "0" if short == "-0" else short.replace("-", "−")
 
 

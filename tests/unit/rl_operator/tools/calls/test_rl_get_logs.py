@@ -24,7 +24,7 @@ def write_log(context: CallContext) -> Callable[..., str]:
         pod = f"{name}-{uid[:5]}-1"
         write_status(context, name, phase="Running", podName=pod)
         assert isinstance(context.target, Unattended)
-        path = context.target._layout.pod("default", pod).log(container)
+        path = context.target.layout.pod("default", pod).log(container)
         path.parent.mkdir(parents=True)
         path.write_text("".join(lines))
         return name
