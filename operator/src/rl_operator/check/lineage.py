@@ -117,7 +117,10 @@ def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:
     if not parent.exists:
         return f"there is no such run in namespace {redacted(run.metadata.namespace)}: name one that is over"
     if parent.phase not in TERMINAL_PHASES:
-        return _unfinished(parent)
+        phase = parent.phase or "new"
+        if phase == "Stopped" and parent.state:
+            return f"it is Stopped and not over: resume it and let it end; {_instead(parent.state)}"
+        return f"it is {phase} and not over: start from it once it is"
     if parent.state is None:
         return f"it is {parent.phase} and kept no state: name another run"
     if parent.expired:
@@ -125,13 +128,6 @@ def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:
     if parent.base_model is None:
         return f"what it trained is no longer known ({parent.unknown_because}): {_instead(parent.state)}"
     return None
-
-
-def _unfinished(parent: ParentRun) -> str:
-    phase = parent.phase or "new"
-    if phase == "Stopped" and parent.state:
-        return f"it is Stopped and not over: resume it and let it end; {_instead(parent.state)}"
-    return f"it is {phase} and not over: start from it once it is"
 
 
 def _instead(state: StartedFrom) -> str:

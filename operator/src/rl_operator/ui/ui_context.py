@@ -152,7 +152,8 @@ class UiContext:
             "may_change": visitor.may_change,
             "caller": visitor.caller,
             "can_log_out": visitor.can_log_out,
-            "live": self._live_address(request),
+            # what a page's changes are about: one namespace, if its address names one
+            "live": f"{self.root}/live" + (f"?{urlencode({'namespace': namespace})}" if namespace else ""),
         }
         return self._rendered(template, {**own, **values}, status)
 
@@ -167,11 +168,6 @@ class UiContext:
     def _rendered(self, template: str, values: Mapping[str, object], status: int) -> HTMLResponse:
         shared = {"root": self.root, "version": __version__, "choose_namespace": False, "of_run": {}}
         return HTMLResponse(self.templates.get_template(template).render({**shared, **values}), status)
-
-    def _live_address(self, request: Request) -> str:
-        """What a page's changes are about: one namespace, if its address names one."""
-        namespace = _namespace(request)
-        return f"{self.root}/live" + (f"?{urlencode({'namespace': namespace})}" if namespace else "")
 
 
 def make_templates() -> Environment:

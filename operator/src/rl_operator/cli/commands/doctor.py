@@ -16,7 +16,7 @@ from rl_operator.local.state.state_store import unwritable
 from rl_operator.operator_errors import ForbiddenError, OperatorError
 from rl_operator.programs import INSTALL_HINT, TINKER_SERVICE, ProgramMissingError, find_program
 from rl_operator.targets.local_target import LocalTarget
-from rl_operator.targets.target_choice import choose_target, cluster_is_configured
+from rl_operator.targets.target_choice import choose_target, cluster_is_configured, say
 
 STATE_FOLDER_HINT: Final = "choose another one with RL_STATE_DIR"
 
@@ -55,9 +55,8 @@ def _local_checks(state_dir: Path | None) -> Iterator[Requirement]:
     for key, what in ((TINKER_API_KEY, "for the runtime default"), (WANDB_API_KEY, "for its curves on W&B")):
         yield Requirement(key, key in os.environ, what, f"export {key}=…", needed=False)
     try:
-        target = choose_target(local=True, context="", state_dir=state_dir)
-        count = len(list(target.runs(None, "")))
-        why = unwritable(target.layout.root) if isinstance(target, LocalTarget) else None
+        target = LocalTarget.open(state_dir, say, asked=True)
+        count, why = len(list(target.runs(None, ""))), unwritable(target.layout.root)
         what, hint = (why, STATE_FOLDER_HINT) if why else (f"{target.label}, {count} runs", "")
         yield Requirement("state folder", why is None, what, hint)
     except OperatorError as error:

@@ -17,7 +17,6 @@ from rl_operator.cli.options import (
     Scope,
     StateDir,
     on_target,
-    opened_target,
 )
 from rl_operator.cli.printing import columns, cut_columns, print_object, program
 from rl_operator.cli.views.installing import installing
@@ -32,6 +31,7 @@ from rl_operator.targets.inputs.parameters import SettableField, fields_of, plai
 from rl_operator.targets.inputs.run_file import with_file
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.targets.target import Target
+from rl_operator.targets.target_choice import say
 
 Packages = Annotated[
     list[str] | None, typer.Argument(metavar="[PACKAGE]...", help="More packages: NAME, NAME==VERSION or ./FOLDER.")
@@ -141,9 +141,7 @@ def _install_requirements(
 
 
 def _local_target(*, local: bool, state_dir: StateDir) -> LocalTarget:  # noqa: ARG001 -- the option may be given, as in all commands
-    target = opened_target(local=True, kubeconfig="", context="", state_dir=state_dir)
-    assert isinstance(target, LocalTarget)
-    return target
+    return LocalTarget.open(state_dir, say, asked=True)
 
 
 def _size(told: Marker) -> str:

@@ -54,7 +54,10 @@ async def show_rollouts(request: Request) -> Response:
         return context.page_maker.submit(made, step).result() if step or _has_large(steps) else made(step)
 
     def made(step: HeldStep | None) -> Response:
-        values = _values(steps, step, address)
+        if step is None:
+            values = step_values(steps, None, address, search_steps(steps, address, time.monotonic))
+        else:
+            values = step_values(steps, read_groups(*step, address), address, None)
         return context.page(request, "rollouts.html", {**shared, **values, "where": steps.source.where})
 
     try:
@@ -142,13 +145,6 @@ def _fetched(steps: RolloutSteps, address: RolloutAddress) -> HeldStep | None:
 
 def _has_large(steps: RolloutSteps) -> bool:
     return max(files.bytes for files in steps.steps.values()) > LARGE_BYTES
-
-
-def _values(steps: RolloutSteps, step: HeldStep | None, address: RolloutAddress) -> dict[str, object]:
-    if step is None:
-        found = search_steps(steps, address, time.monotonic)
-        return step_values(steps, None, address, found)
-    return step_values(steps, read_groups(*step, address), address, None)
 
 
 _BELOW: Final = "/runs/{namespace}/{name}"

@@ -145,16 +145,15 @@ def _resume(target: Target, namespace: str, name: str, preparations: Preparation
     offer, run = offer_of(manifest), parse_stored_run(manifest)
 
     def resume(progress: Progress) -> None:
-        resume_run(target, namespace, name, partial(_install, target, progress), target.note)
+        def install(stored: Manifest) -> None:
+            install_requirements(target, parse_stored_run(stored), (), lambda _: nullcontext(progress))
+
+        resume_run(target, namespace, name, install, target.note)
 
     if offer is not None and offer.action == "resume" and target.missing_packages(run):
         preparations.begin(run.metadata.uid, resume, changed)
     else:
         resume(lambda _: None)
-
-
-def _install(target: Target, progress: Progress, run: Manifest) -> None:
-    install_requirements(target, parse_stored_run(run), (), lambda _: nullcontext(progress))
 
 
 async def show_config(request: Request) -> Response:

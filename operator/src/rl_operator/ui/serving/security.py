@@ -42,16 +42,12 @@ class SecurityHeaders:
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
 
 
-def host_name(headers: Headers) -> str:
-    try:
-        return urlsplit(f"//{headers.get('host', '')}").hostname or ""
-    except ValueError:
-        return ""
-
-
 def is_loopback(headers: Headers) -> bool:
     """Whether `Host` names this machine. Another name may be an attacker's that resolves to it."""
-    return host_name(headers) in LOOPBACK
+    try:
+        return urlsplit(f"//{headers.get('host', '')}").hostname in LOOPBACK
+    except ValueError:
+        return False
 
 
 def is_same_origin(headers: Headers) -> bool:
