@@ -1,5 +1,7 @@
 """Groups and evaluations of our base class when rollouts fail."""
 
+import errno
+
 import pytest
 from tests.unit.tinker_atropos.environments.scripted_environment import Capitals, alone
 
@@ -61,6 +63,14 @@ async def test_a_group_that_never_becomes_whole_is_given_up():
     with pytest.raises(IncompleteGroupError, match="3 rollouts failed again, the last with ValueError: bad"):
         await env.collect_trajectories("a")
     assert env.asked == 4 + 3 * REPLACEMENT_ROUNDS
+
+
+async def test_a_full_disk_fails_no_rollout():
+    env = alone(failing(OSError(errno.ENOSPC, "No space left on device"), on="x"))
+    await env.setup()
+    with pytest.raises(OSError, match="No space left on device"):
+        await env.collect_trajectories("a")
+    assert env.reported == []
 
 
 async def test_an_evaluation_is_of_the_rollouts_that_have_a_score():

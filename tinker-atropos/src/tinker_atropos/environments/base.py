@@ -6,7 +6,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -25,7 +25,7 @@ from tinker_atropos.environments.items.held_out import (
 )
 from tinker_atropos.environments.items.item_order import ItemOrder, LeftOut
 from tinker_atropos.environments.rollout.conversation import Output, SampledSequence, answer_text
-from tinker_atropos.environments.rollout.failures import IncompleteGroupError, describe, innermost
+from tinker_atropos.environments.rollout.failures import IncompleteGroupError, describe, found_disk_full, innermost
 from tinker_atropos.environments.rollout.prompt_tokens import Message, render
 from tinker_atropos.environments.rollout.rollouts import (
     FailedRollout,
@@ -36,6 +36,7 @@ from tinker_atropos.environments.rollout.rollouts import (
 )
 from tinker_atropos.environments.rollout.sampled_work import current_work, greedily, item_under_way
 from tinker_atropos.environments.rollout.teacher import Teacher
+from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.errors import ConfigError
 
 __all__ = ["Environment", "EnvironmentConfig", "FailedRollout", "Item", "Message", "Rollout", "SampledEnvironment"]
@@ -311,8 +312,12 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         return rollouts, failed
 
     def failed(self, error: Exception, tokens: int) -> FailedRollout:
-        """From what was raised in a rollout, and how many tokens were sampled for it."""
+        """From what was raised in a rollout, and how many tokens were sampled for it. A full disk fails no rollout: the
+        error is raised, and all of the work is tried again (`WorkingTime.with_room`).
+        """
         cause = innermost(error)
+        if found_disk_full(cause):
+            raise cause
         return FailedRollout(failure_kind(cause), describe(cause, Path(inspect.getfile(type(self)))), tokens)
 
     def report_failed(self, rollout: FailedRollout) -> None:
@@ -344,14 +349,17 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         at_once = self.server.servers[0].config.num_requests_for_eval // self.requests_at_once(self.config.eval_samples)
         free = asyncio.Semaphore(max(1, at_once))  # beyond it atroposlib polls for a free slot once a second
 
+        async def made(item: Item, n: int) -> list[Rollout]:
+            return self._sorted(await WORKING_TIME.with_room(partial(self.roll_out, item, n, split="eval")))[0]
+
         async def played(index: int, item: Item, sets: tuple[str, ...]) -> PlayedItem[Item]:
             item_under_way.set(index)
             async with free:
-                rollouts, _ = self._sorted(await self.roll_out(item, self.config.eval_samples, split="eval"))
+                rollouts = await made(item, self.config.eval_samples)
                 likeliest: list[Rollout] = []
                 if greedy:
                     with greedily():
-                        likeliest, _ = self._sorted(await self.roll_out(item, 1, split="eval"))
+                        likeliest = await made(item, 1)
             return PlayedItem(item, sets, rollouts, likeliest)
 
         found = await together(

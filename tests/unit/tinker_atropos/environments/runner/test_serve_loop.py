@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tinker_atropos.environments.items.held_out import Evaluation
+from tinker_atropos.environments.rollout import working_time
+from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
 from tinker_atropos.environments.runner.loading.environment_files import Deadlines
 from tinker_atropos.environments.runner.reporting.heartbeat import HeartbeatAnswer
@@ -40,6 +42,31 @@ async def test_it_wakes_when_a_group_or_the_evaluation_ends():
 )
 def test_the_phase_says_what_rollouts_wait_for(env, phase):
     assert phase_of(env, SharedState(total_steps=TOTAL_STEPS)) == phase
+
+
+def test_the_phase_says_that_a_disk_is_full(monkeypatch):
+    monkeypatch.setattr(WORKING_TIME, "full_disks", ["[Errno 28] No space"])
+    phase = phase_of(SimpleNamespace(rollouts_wait_for="a sandbox"), SharedState(total_steps=TOTAL_STEPS))
+    assert phase == "waiting for room on a disk: [Errno 28] No space"
+
+
+async def test_a_pause_makes_no_rollout_overdue(monkeypatch):
+    clock, ended, worker = [0.0], [], asyncio.create_task(asyncio.Event().wait())
+    monkeypatch.setattr(working_time, "running_seconds", lambda: clock[0])
+    monkeypatch.setattr(WORKING_TIME, "paused", 0.0)
+    config = SimpleNamespace(worker_timeout=60.0)
+    env = SimpleNamespace(config=config, running_items={1: {"worker": worker}}, workers={worker})
+    items: Any = SimpleNamespace(end=lambda *told: ended.append(told))
+    shared, none = SharedState(total_steps=TOTAL_STEPS), cast(Any, None)
+    rollouts = Rollouts(shared, none, none, none, none, none, items=items, source=none)
+    rollouts._drop_overdue(env)
+    clock[0] += 3600
+    WORKING_TIME.was_paused(3600)
+    rollouts._drop_overdue(env)
+    assert (ended, env.workers) == ([], {worker})
+    clock[0] += 61
+    rollouts._drop_overdue(env)
+    assert (ended, env.workers) == ([(None, "overdue")], set())
 
 
 def test_the_phase_says_that_all_groups_fail_and_stays_while_they_fail_in_one_way():

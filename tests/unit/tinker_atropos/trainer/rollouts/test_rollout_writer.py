@@ -144,7 +144,12 @@ class FailingFolder(BoundedFolder):
 
     error: Exception | None = None
 
+    def __init__(self, folder, limit_bytes):
+        super().__init__(folder, limit_bytes)
+        self.asked = threading.Semaphore(0)
+
     def append(self, file, content):
+        self.asked.release()
         if self.error:
             raise self.error
         return super().append(file, content)
@@ -175,6 +180,23 @@ def test_a_failure_is_a_note_until_something_is_kept_again(tmp_path, error, why,
     again.close(60)
     assert again.warning is None
     assert [line["record"] for line in lines(tmp_path / "000004-2.jsonl.zst")] == ["step", "group"]
+
+
+def test_a_full_disk_is_waited_for_and_holds_nobody_up(tmp_path) -> None:
+    folder = FailingFolder(tmp_path, MEGABYTE)
+    folder.error = OSError(28, "No space")
+    with keeping(folder) as keeper:
+        keeper.step_trained(0, trained(GROUP), {})
+        assert all(folder.asked.acquire(timeout=60) for _ in range(2)), "it tries again"
+        assert keeper.warning == "rollouts wait for room: No space"
+        for step in range(1, MOST_WAITING + 2):
+            keeper.step_trained(step, trained(GROUP), {})
+        assert keeper.warning == f"rollouts of step {MOST_WAITING + 1} were not kept: No space"
+        folder.error = None
+        assert all(folder.asked.acquire(timeout=60) for _ in range(MOST_WAITING + 1))
+    assert keeper.warning is None
+    assert [int(name[:6]) for name in sorted(folder.names()) if name[0] == "0"] == list(range(MOST_WAITING + 1))
+    assert [line["step"] for line in lines(tmp_path / "metrics-2.jsonl.zst")] == list(range(MOST_WAITING + 1))
 
 
 class Mirror:

@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 from tenacity import RetryError
 
+from rl_contract.processes import DISK_FULL_ERRORS
 from tinker_atropos.errors import EnvironmentLostError, in_one_line
 
 MAX_MESSAGE = 300
@@ -75,6 +76,12 @@ def innermost(error: BaseException) -> BaseException:
             break
         error = cause
     return error
+
+
+def found_disk_full(error: BaseException) -> bool:
+    """Then nobody is to blame, and the work is to be tried again."""
+    cause = innermost(error)
+    return isinstance(cause, OSError) and cause.errno in DISK_FULL_ERRORS
 
 
 def _place(error: BaseException, source: Path) -> str:

@@ -1,9 +1,9 @@
 """Where the runner hooks into an environment it did not write: each patch with its reason."""
 
 import contextlib
-import functools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from tinker_atropos.environments.rollout.sampled_work import (
     sampling,
     watch,
 )
+from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.environments.runner.reporting.api_requests import RETRY_SECONDS
 from tinker_atropos.environments.runner.reporting.counters import (
     Counters,
@@ -60,7 +61,7 @@ def list_token_ids() -> None:
     """
     original = PreTrainedTokenizerBase.apply_chat_template
 
-    @functools.wraps(original)
+    @wraps(original)
     def apply_chat_template(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **{"return_dict": False, **kwargs})
 
@@ -143,7 +144,7 @@ class AtroposPatches:
         handled: list[Any] = []
         with sampling("training", seed=self._seed) as sampled, _kept_in(_handled, handled):
             try:
-                group, backlog = checked_pair(await self._collect(item))
+                group, backlog = checked_pair(await WORKING_TIME.with_room(partial(self._collect, item)))
             except SystemExit as error:
                 self._give_up(environment_failed("in a rollout", error, self._source))
                 return None, []
@@ -188,7 +189,7 @@ class AtroposPatches:
     async def postprocess(self, collected: Any) -> Any:
         """BaseEnv swallows what this raises, too."""
         try:
-            return await self._postprocess(collected)
+            return await WORKING_TIME.with_room(partial(self._postprocess, collected))
         except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
             self._raised(error, sum(map(generated_tokens, groups_of(collected))))
             return None

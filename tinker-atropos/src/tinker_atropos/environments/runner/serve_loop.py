@@ -112,7 +112,7 @@ class Rollouts:
 
         Raises EnvironmentLostError if the environment fails, InternalError if the trainer never starts.
         """
-        pausing = asyncio.create_task(self._follow_pauses(env), name="pauses")
+        pausing = asyncio.create_task(self._follow_pauses(), name="pauses")
         try:
             await self._serve(env)
         finally:
@@ -135,14 +135,14 @@ class Rollouts:
         if self.shared.lease_state == "working" and self._final_evaluation_due:
             await self._evaluate(env, self.heartbeat.answer.steps_trained if self.heartbeat.answer else 0)
 
-    async def _follow_pauses(self, env: Any) -> None:
-        """What the backend lets wait is not late."""
+    async def _follow_pauses(self) -> None:
+        """What the backend or a full disk lets wait is not late."""
+        backend, at = 0.0, running_seconds()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            more = self.heartbeat.seconds_paused - WORKING_TIME.paused
-            WORKING_TIME.was_paused(more)
-            for running in env.running_items.values() if more else ():
-                running["start_time"] += more
+            backend_before, backend = backend, self.heartbeat.seconds_paused
+            before, at = at, running_seconds()
+            WORKING_TIME.was_paused(max(backend - backend_before, at - before if WORKING_TIME.full_disks else 0.0))
 
     async def _live(self, env: Any) -> None:
         try:
@@ -261,7 +261,7 @@ class Rollouts:
         limit = env.config.worker_timeout
         if limit <= 0:
             return
-        now = running_seconds()  # what BaseEnv notes is by the clock, which jumps
+        now = WORKING_TIME.now()  # what BaseEnv notes is by the clock, which jumps, and goes on during a pause
         for item_id, running in list(env.running_items.items()):
             if now - running.setdefault("seen_at", now) > limit:
                 overdue = f"a rollout took longer than env.worker_timeout ({limit:g} s)"
@@ -307,6 +307,8 @@ def _kind(phase: str) -> str:
 
 
 def _wait_of(env: Any) -> str | None:
+    if WORKING_TIME.full_disks:
+        return f"waiting for room on a disk: {WORKING_TIME.full_disks[0]}"
     lacking = getattr(env, "rollouts_wait_for", None)  # most environments never wait for anything
     return f"waiting for {lacking}" if lacking else None
 

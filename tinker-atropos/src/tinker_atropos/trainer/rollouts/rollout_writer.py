@@ -9,13 +9,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import zstandard
 
+from rl_contract.processes import DISK_FULL_ERRORS
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
+from tinker_atropos.disk_room import FULL_SECONDS
 from tinker_atropos.rollout_files.rollout_server import open_store
 from tinker_atropos.rollout_files.rollout_store import (
     MEGABYTE,
@@ -34,6 +37,8 @@ LEVEL: Final = 1
 """Of compression: 3 takes longer and, of numbers, makes more bytes."""
 
 METRICS_SECONDS: Final = 60.0
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +78,8 @@ class RolloutWriter:
     ) -> None:
         self._folder, self._lines, self._mirror, self._clock = folder, lines, mirror, clock
         self._trouble: str | None = None
+        self._full: str | None = None  # while it waits for room
+        self._closing = threading.Event()
         self._refused = 0
         self._counted_earlier = mirror is None
         self._metrics_copied_at = 0.0
@@ -124,9 +131,10 @@ class RolloutWriter:
             self._put(step, lines, room=FOR_REPORTS)
 
     def close(self, seconds: float) -> None:
-        """Write what waits, and copy it, for at most so long. Blocks."""
+        """Write what waits, if there is room, and copy it, for at most so long. Blocks."""
         if not self._thread.is_alive():
             return
+        self._closing.set()
         give_up = time.monotonic() + seconds
         with contextlib.suppress(queue.Full):
             self._work.put(None, timeout=seconds)
@@ -143,7 +151,7 @@ class RolloutWriter:
         if self._work.qsize() < room:  # nobody else puts
             self._work.put_nowait((step, lines))
         else:
-            self._warn(f"rollouts of step {step} were not kept: writing takes longer than training")
+            self._warn(f"rollouts of step {step} were not kept: {self._full or 'writing takes longer than training'}")
 
     def _warn(self, sentence: str, defect: Exception | None = None) -> None:
         """Until something is kept again; of each trouble the log has a line, of a defect with its traceback."""
@@ -180,13 +188,31 @@ class RolloutWriter:
         changed: list[str] = []
         removed: list[str] = []
         if figures:
-            changed += self._due(self._folder.append_metrics(self._attempt, self._frame(figures)))
+            changed += self._due(
+                self._with_room(partial(self._folder.append_metrics, self._attempt, self._frame(figures)))
+            )
         if kept:
             file = StepFile(step, self._attempt)
-            removed = self._folder.append(file, self._frame(content))
+            removed = self._with_room(partial(self._folder.append, file, self._frame(content)))
             changed.append(file.name)
         self._trouble = None
         self._copy([name for name in changed if name not in removed], removed)
+
+    def _with_room(self, append: Callable[[], T]) -> T:
+        """A disk that is full is waited for until the end of the run: MOST_WAITING bounds what waits behind it."""
+        try:
+            while True:
+                try:
+                    return append()
+                except OSError as error:
+                    if error.errno not in DISK_FULL_ERRORS or self._closing.is_set():
+                        raise
+                    if self._full is None:
+                        self._full = error.strerror
+                        self._warn(f"rollouts wait for room: {error.strerror}")
+                self._closing.wait(FULL_SECONDS)
+        finally:
+            self._full = None
 
     @property
     def _attempt(self) -> int:
