@@ -5,6 +5,7 @@ and silence alone is no death.
 """
 
 import asyncio
+import contextlib
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -13,47 +14,34 @@ SILENT_SECONDS: Final = 600.0
 """How long a process may be silent while its connection is open, in seconds in which the other side runs."""
 
 
-class HeldConnection:
+class HeldConnection(asyncio.Protocol):
     """Belongs to one event loop."""
 
     def __init__(self, url: str, path: str) -> None:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or 80
         self._request = f"GET {parts.path}{path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
-        self._protocol: _Held | None = None
+        self._transport: asyncio.Transport | None = None
 
     @property
     def open(self) -> bool:
-        return self._protocol is not None and self._protocol.open
+        return self._transport is not None
 
     async def keep(self) -> None:
         """Open it unless it is; a failure is left to the next call."""
         if self.open:
             return
-        try:
+        with contextlib.suppress(OSError):  # TimeoutError is one
             async with asyncio.timeout(CONNECT_SECONDS):
-                transport, self._protocol = await asyncio.get_running_loop().create_connection(
-                    _Held, self._host, self._port
-                )
-        except OSError:  # TimeoutError is one
-            return
-        transport.write(self._request)
-
-    def close(self) -> None:
-        if self._protocol is not None:
-            self._protocol.close()
-
-
-class _Held(asyncio.Protocol):
-    def __init__(self) -> None:
-        self.open = True
-        self._transport: asyncio.BaseTransport | None = None
+                await asyncio.get_running_loop().create_connection(lambda: self, self._host, self._port)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "a TCP connection"
         self._transport = transport
+        transport.write(self._request)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self.open = False
+        self._transport = None
 
     def close(self) -> None:
         if self._transport is not None:

@@ -14,7 +14,7 @@ from tinker_atropos.trajectory_api.service.held_leases import (
     Lease,
     LeaseView,
     environments_view,
-    first_to_forget,
+    not_live,
     view,
 )
 from tinker_atropos.trajectory_api.store.run_record import run_state
@@ -143,8 +143,7 @@ def test_the_lease_that_ended_first_is_forgotten_first() -> None:
         "failed": lease(2, "failed", 10),
         "long silent": lease(3, "working", 40),
     }
-    assert first_to_forget(leases, NOW) == "long silent"
-    assert first_to_forget({"live": leases["live"]}, NOW) is None
+    assert not_live(leases, NOW) == ["long silent", "failed", "silent"]
 
 
 async def beat(api, name: str, index: int, state: str = "working", reason: str | None = None):

@@ -115,8 +115,11 @@ async def of_openai(server: Any, *, input_ids: list[int], top_k: int = 1, **_set
         "temperature": 0.0,
         "prompt_logprobs": top_k,
     }
-    answer = await _posted(server, f"{server.config.base_url}/completions", request)
-    return _read(server, input_ids, lambda: map(_by_name, answer["choices"][0]["prompt_logprobs"]))
+
+    def rows_T(answer: Any) -> Iterable[Mapping[int, float]]:
+        return map(_by_name, answer["choices"][0]["prompt_logprobs"])
+
+    return await _asked(server, f"{server.config.base_url}/completions", request, input_ids, rows_T)
 
 
 async def of_vllm(server: Any, *, input_ids: list[int], top_k: int = 1, **_settings: Any) -> dict[str, Any]:
@@ -129,14 +132,13 @@ async def of_vllm(server: Any, *, input_ids: list[int], top_k: int = 1, **_setti
         "top_p": 1.0,
         "max_tokens": 1,
     }
-    answer = await _posted(server, f"{server.config.base_url.removesuffix('/v1')}/generate", request)
 
-    def rows_T() -> Iterator[Mapping[int, float]]:
+    def rows_T(answer: Any) -> Iterable[Mapping[int, float]]:
         found = answer["prompt_logprobs"]
         # Of one sequence, or of each of several.
         return map(_by_name, found[0] if found and isinstance(found[0], list) else found)
 
-    return _read(server, input_ids, rows_T)
+    return await _asked(server, f"{server.config.base_url.removesuffix('/v1')}/generate", request, input_ids, rows_T)
 
 
 async def of_sglang(server: Any, *, input_ids: list[int], top_k: int = 1, **_settings: Any) -> dict[str, Any]:
@@ -148,20 +150,23 @@ async def of_sglang(server: Any, *, input_ids: list[int], top_k: int = 1, **_set
         "logprob_start_len": 0,
         "top_logprobs_num": top_k,
     }
-    told: Any = (await _posted(server, f"{server.config.base_url.removesuffix('/v1')}/generate", request)).get(
-        "meta_info"
-    )
 
-    def rows_T() -> Iterator[Mapping[int, float]]:
-        selected_T = told["input_token_logprobs"]
-        top_T = told.get("input_top_logprobs") or [None] * len(selected_T)
+    def rows_T(answer: Any) -> Iterable[Mapping[int, float]]:
+        selected_T = answer["meta_info"]["input_token_logprobs"]
+        top_T = answer["meta_info"].get("input_top_logprobs") or [None] * len(selected_T)
         return map(_by_token, ([selected, *(top or ())] for selected, top in zip(selected_T, top_T, strict=True)))
 
-    return _read(server, input_ids, rows_T)
+    return await _asked(server, f"{server.config.base_url.removesuffix('/v1')}/generate", request, input_ids, rows_T)
 
 
-async def _posted(server: Any, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer, if it is JSON of status 200. Raises TransportError, without a word of what the server says."""
+async def _asked(
+    server: Any,
+    url: str,
+    request: Mapping[str, Any],
+    tokens: list[int],
+    rows_T: Callable[[Any], Iterable[Mapping[int, float]]],
+) -> dict[str, Any]:
+    """In the form of atroposlib's `get_logprobs`. Raises TransportError, without a word of what the server says."""
     config = server.config
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=config.timeout), trust_env=True) as session,
@@ -174,13 +179,24 @@ async def _posted(server: Any, url: str, request: Mapping[str, Any]) -> dict[str
     ):
         if response.status != 200:
             raise TransportError(f"{url} answers HTTP {response.status}{_MEANINGS.get(response.status, '')}")
-        try:
-            answer = json.loads(await response.read())
-        except ValueError:
-            answer = None
+        content = await response.read()
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
     if not isinstance(answer, dict):
         raise TransportError(f"{url} answers with something else than a JSON object")
-    return answer
+    try:
+        rows = list(rows_T(answer))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise TransportError(
+            f"{url} answers without prompt_logprobs, or in another form than env.teacher_api says"
+        ) from None
+    return {
+        "prompt_tokens": tokens,
+        "prompt_topk_token_ids": [list(row) for row in rows],
+        "prompt_topk_logprobs": [list(row.values()) for row in rows],
+    }
 
 
 _MEANINGS: Final = {
@@ -189,15 +205,6 @@ _MEANINGS: Final = {
     403: ": it refuses the key",
     404: ": it has no such route, or no model of that name (env.teacher_api, env.teacher_model)",
 } | dict.fromkeys((301, 302, 303, 307, 308), ": redirects are not followed, give the address itself")
-
-
-def _read(server: Any, tokens: list[int], rows_T: Callable[[], Iterable[Mapping[int, float]]]) -> dict[str, object]:
-    try:
-        return normalized(tokens, rows_T())
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        raise TransportError(
-            f"{server.config.base_url} answers without prompt_logprobs, or in another form than env.teacher_api says"
-        ) from None
 
 
 def _by_name(row: Any) -> dict[int, float]:
@@ -209,13 +216,3 @@ def _by_name(row: Any) -> dict[int, float]:
 def _by_token(named: Sequence[Sequence[Any]]) -> dict[int, float]:
     """SGLang names a token as (logprob, id, text); the logprob of the first is null."""
     return {token: logprob for logprob, token, *_ in named if logprob is not None}
-
-
-def normalized(tokens: list[int], rows_T: Iterable[Mapping[int, float]]) -> dict[str, object]:
-    """In the form of atroposlib's `get_logprobs`."""
-    rows = list(rows_T)
-    return {
-        "prompt_tokens": tokens,
-        "prompt_topk_token_ids": [list(row) for row in rows],
-        "prompt_topk_logprobs": [list(row.values()) for row in rows],
-    }

@@ -145,10 +145,10 @@ def _away(last: LeaseView, without_one: float, grace_seconds: float) -> LeaseVie
     )
 
 
-def first_to_forget(leases: Mapping[str, Lease], now: float) -> str | None:
-    """The key of the lease that ended first; None while all are live."""
+def not_live(leases: Mapping[str, Lease], now: float) -> list[str]:
+    """The keys of the environments' leases that have ended, the one that did so first at the beginning."""
     ended = [key for key, lease in leases.items() if not view("environment", lease, now).live]
-    return min(ended, key=lambda key: leases[key].ended_at, default=None)
+    return sorted(ended, key=lambda key: leases[key].ended_at)
 
 
 TRAINER = "trainer"
@@ -191,7 +191,7 @@ class HeldLeases:
         key, forgotten = lease_key(role, report.id), None
         environments = self._of_environments()
         if role == "environment" and key not in environments and len(environments) >= MAX_LEASES:
-            forgotten = first_to_forget(environments, self._clock())
+            forgotten = next(iter(not_live(environments, self._clock())), None)
             if forgotten is None:
                 raise ApiRefusal(409, "id", f"{MAX_LEASES} environments are live: no more can join this run")
             del self._leases[forgotten]
@@ -206,8 +206,7 @@ class HeldLeases:
 
     def ended(self) -> list[str]:
         """The keys of the environments' leases that are not live."""
-        now = self._clock()
-        return [key for key, lease in self._of_environments().items() if not view("environment", lease, now).live]
+        return not_live(self._of_environments(), self._clock())
 
     def forget(self, keys: Sequence[str]) -> None:
         for key in keys:
