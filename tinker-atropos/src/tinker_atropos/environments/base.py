@@ -5,14 +5,14 @@ import inspect
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig
-from pydantic import Field, model_validator
+from atroposlib.envs.base import BaseEnv
 
+from tinker_atropos.environments.environment_fields import EnvironmentConfig
 from tinker_atropos.environments.items.difficulty_pools import DifficultyPools
 from tinker_atropos.environments.items.held_out import (
     EVAL_METRIC,
@@ -27,14 +27,8 @@ from tinker_atropos.environments.items.item_order import ItemOrder, LeftOut
 from tinker_atropos.environments.rollout.conversation import Output, SampledSequence, answer_text
 from tinker_atropos.environments.rollout.failures import IncompleteGroupError, describe, found_disk_full, innermost
 from tinker_atropos.environments.rollout.prompt_tokens import Message, render
-from tinker_atropos.environments.rollout.rollouts import (
-    FailedRollout,
-    Outcome,
-    Rollout,
-    failure_kind,
-    scored_group,
-)
-from tinker_atropos.environments.rollout.sampled_work import current_work, greedily, item_under_way
+from tinker_atropos.environments.rollout.rollouts import FailedRollout, Outcome, Rollout, failure_kind, scored_group
+from tinker_atropos.environments.rollout.sampled_work import current_work, greedily, item_under_way, together
 from tinker_atropos.environments.rollout.teacher import Teacher
 from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.errors import ConfigError
@@ -42,8 +36,6 @@ from tinker_atropos.errors import ConfigError
 __all__ = ["Environment", "EnvironmentConfig", "FailedRollout", "Item", "Message", "Rollout", "SampledEnvironment"]
 
 logger = logging.getLogger(__name__)
-
-APIServerConfig.model_fields["api_key"].repr = False  # BaseEnv's command line prints its configuration
 
 SOME_ITEMS = 8
 REPLACEMENT_ROUNDS = 3
@@ -53,44 +45,6 @@ MOST_HELD_OUT = 1_000
 """So many items in a row that are held out: there is hardly another one."""
 
 Item = TypeVar("Item")
-T = TypeVar("T")
-
-
-class EnvironmentConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ships no types
-    """The fields of an environment. Authors subclass it to add their own."""
-
-    eval_items: int = Field(default=250, gt=0, description="How many items of each held-out set an evaluation samples.")
-    eval_samples: int = Field(default=2, gt=0, description="How many completions per held-out item.")
-    eval_greedy: bool = Field(
-        default=False, description="Whether an evaluation answers each item once more, at temperature 0."
-    )
-    item_seed: int | None = Field(
-        default=None, description="Seed of the order in which items are trained; null: the run's, trainer.seed."
-    )
-    difficulty_pools: bool = Field(
-        default=False,
-        description="Whether items whose last group earned all the same, and taught nothing, are drawn less often.",
-    )
-    teacher_top_k: int = Field(
-        default=0,
-        ge=0,
-        le=128,  # as many as a group's row may hold
-        description="How many of its likeliest tokens a teacher names for each sampled one, to be learned; 1: it "
-        "scores the sampled token; 0: there is no teacher.",
-    )
-    teacher_api: Literal["openai", "sglang", "vllm"] = Field(
-        default="openai",
-        description="How it is asked: vLLM's completions, as tinker-atropos teacher has them, or SGLang's or Atropos' "
-        "generate.",
-    )
-    teacher_model: str = Field(default="", description="Its name at the server, if that has several models.")
-
-    @model_validator(mode="after")
-    def _teacher_teaches_all_groups(self) -> Self:
-        """What it says does not depend on rewards: groups of equal ones are sent, too."""
-        if self.teacher_top_k:
-            self.ensure_scores_are_not_same = False
-        return self
 
 
 class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atroposlib ships no types
@@ -295,9 +249,8 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
             if not rollouts:
                 break
         last = failed[-1].message
-        raise IncompleteGroupError(
-            last if not rollouts else f"{len(failed)} rollouts failed again, the last with {last}"
-        )
+        again = f"{len(failed)} rollouts failed again, the last with {last}"
+        raise IncompleteGroupError(again if rollouts else last)
 
     def _sorted(self, outcomes: Iterable[Outcome]) -> tuple[list[Rollout], list[FailedRollout]]:
         """Rollouts, and failures, which are reported."""
@@ -362,10 +315,8 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
                         likeliest = await made(item, 1)
             return PlayedItem(item, sets, rollouts, likeliest)
 
-        found = await together(
-            played(index, item, sets)
-            for index, (item, sets) in enumerate(items_to_play(self.all_held_out(), self.items_evaluated()))
-        )
+        items = items_to_play(self.all_held_out(), self.items_evaluated())
+        found = await together(played(index, item, sets) for index, (item, sets) in enumerate(items))
         self.report_evaluated(found)
         return found
 
@@ -441,16 +392,6 @@ class Environment(SampledEnvironment[Item], ABC):
         except Exception as error:  # noqa: BLE001 -- the author's code: it costs this rollout, and is counted
             return self.failed(error, len(output.tokens))
         return Rollout([SampledSequence.begun(prompt, output)], score)
-
-
-async def together(work: Iterable[Coroutine[object, object, T]]) -> list[T]:
-    """The results of all, in order. The first error cancels the others: their samples would not be used."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in work]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 def draws_items(environment_class: type) -> bool:

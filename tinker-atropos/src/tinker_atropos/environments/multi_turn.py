@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment, together
+from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment
 from tinker_atropos.environments.rollout.conversation import Conversation, Output
 from tinker_atropos.environments.rollout.prompt_tokens import Message
 from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
-from tinker_atropos.environments.rollout.sampled_work import as_rollout
+from tinker_atropos.environments.rollout.sampled_work import as_rollout, together
 
 
 class MultiTurnConfig(EnvironmentConfig):

@@ -17,9 +17,9 @@ from tinker_atropos.chat.chat_rendering import ChatRenderer, chat_renderer
 from tinker_atropos.chat.sampling import Sample, SamplingSettings, StopReason
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.chat.tool_formats.format_table import TOOL_FORMATS
-from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment, together
+from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Outcome, Rollout
-from tinker_atropos.environments.rollout.sampled_work import as_rollout
+from tinker_atropos.environments.rollout.sampled_work import as_rollout, together
 from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession, SessionServer
 

@@ -12,9 +12,10 @@ are counted as they are asked for. A request of no known rollout, such as one fo
 code that was not written for us, goes by its prompt and by how often that was asked before, in the same group.
 """
 
+import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -123,6 +124,16 @@ async def as_rollout(work: Awaitable[T]) -> T:
         return await work
     finally:
         _rollout.reset(token)
+
+
+async def together(work: Iterable[Coroutine[object, object, T]]) -> list[T]:
+    """The results of all, in order. The first error cancels the others: their samples would not be used."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 @contextlib.contextmanager

@@ -17,12 +17,7 @@ from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.items.held_out import PlayedItem
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, scored_group
-from tinker_atropos.environments.rollout.sampled_work import (
-    SampledWork,
-    current_work,
-    sampling,
-    watch,
-)
+from tinker_atropos.environments.rollout.sampled_work import SampledWork, current_work, sampling, watch
 from tinker_atropos.environments.rollout.working_time import WORKING_TIME
 from tinker_atropos.environments.runner.reporting.api_requests import RETRY_SECONDS
 from tinker_atropos.environments.runner.reporting.counters import (

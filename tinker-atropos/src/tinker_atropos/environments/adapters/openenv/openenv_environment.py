@@ -27,11 +27,11 @@ from tinker_atropos.environments.adapters.openenv.openenv_client import (
     step_frame,
 )
 from tinker_atropos.environments.adapters.openenv.openenv_settings import load_openenv_settings
-from tinker_atropos.environments.base import Message, SampledEnvironment, together
+from tinker_atropos.environments.base import Message, SampledEnvironment
 from tinker_atropos.environments.multi_turn import MultiTurnConfig
 from tinker_atropos.environments.rollout.conversation import Conversation
 from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
-from tinker_atropos.environments.rollout.sampled_work import as_rollout
+from tinker_atropos.environments.rollout.sampled_work import as_rollout, together
 from tinker_atropos.errors import EnvironmentLostError, in_one_line
 
 NOTHING: Final = "(nothing was observed)"
