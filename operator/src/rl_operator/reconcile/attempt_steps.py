@@ -6,12 +6,13 @@ The order of the steps makes them safe; any of them may be the last before a cra
 import logging
 import secrets
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
 from rl_operator.api.kubernetes_objects import KubernetesObject
 from rl_operator.api.run_inputs import RunInputs
-from rl_operator.api.status_fields import Attempt, RunStatus
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import GoneError, InvalidError
 from rl_operator.reconcile.frozen_run import CONSEQUENCE, frozen_templates, render, require_source
@@ -41,8 +42,9 @@ log = logging.getLogger(__name__)
 async def record_status(client: RunClient, run: TrainingRun, status: RunStatus) -> TrainingRun:
     """Logged only once it is written: a write that loses the race is another operator's to tell."""
     written = await client.write_status(run, status)
-    if line := log_sentence(run, status):
-        log.log(*line)
+    if change := _change(run, status):
+        level, what = change
+        log.log(level, cut(" ".join(f"run {'/'.join(run.key)} {what}".split()), LONGEST))
     return written
 
 
@@ -50,20 +52,13 @@ LONGEST: Final = 500
 """Characters. A message may quote what the run's own code said."""
 
 
-def log_sentence(run: TrainingRun, status: RunStatus) -> tuple[int, str] | None:
-    """Level and sentence, if the run begins an attempt, ends one, is over, or is refused; None for all else."""
-    found = _change(run, status)
-    if found is None:
-        return None
-    level, what = found
-    return level, cut(" ".join(f"run {'/'.join(run.key)} {what}".split()), LONGEST)
-
-
 def _change(run: TrainingRun, status: RunStatus) -> tuple[int, str] | None:
+    """Level and sentence, if the run begins an attempt, ends one, is over, or is refused; None for all else."""
     before = run.status
     if status.finished:
         return None if before.finished else _end(status)
-    if (ended := _ended(status)) and ended != _ended(before):
+    if status.attempts and status.attempts[-1:] != before.attempts[-1:]:
+        ended = status.attempts[-1]
         what = f"attempt {ended.attempt} has ended after step {ended.steps}"
         return logging.INFO, f"{what}: {_with_reason(ended.reason, status.message)}"
     if status.attempt is not None and status.attempt != before.attempt:
@@ -89,10 +84,6 @@ def _refused(status: RunStatus) -> str:
 def _with_reason(reason: str | None, message: str | None) -> str:
     """Most messages begin with their reason."""
     return message or reason or "" if reason is None or reason in (message or "") else f"{reason}: {message}"
-
-
-def _ended(status: RunStatus) -> Attempt | None:
-    return status.attempts[-1] if status.attempts else None
 
 
 async def start(view: View, inputs: RunInputs | None, client: RunClient) -> View:
@@ -239,7 +230,8 @@ async def reconcile_sandbox_pods(view: View, client: RunClient) -> None:
     plan = plan_sandboxes(view)
     for each in plan.delete:
         await client.delete_pod(each)
-    if plan.create or _walls_are_missing(view, client):
+    walls = sandbox_network_names(view.run) if view.run.spec.sandbox is not None else frozenset()
+    if plan.create or _lacks(view, walls, client):
         if not plan.create or any_vanishes(view.sandboxes):
             await require_alive(view.run, client)
         templates = await frozen_templates(view, client)
@@ -253,14 +245,13 @@ async def reconcile_sandbox_pods(view: View, client: RunClient) -> None:
             await client.create_child(pod)
 
 
-def _walls_are_missing(view: View, client: RunClient) -> bool:
-    asks = view.run.spec.sandbox is not None and view.training
-    return asks and not sandbox_network_names(view.run) <= client.children(view.run.key)
+def _lacks(view: View, names: AbstractSet[tuple[str, str]], client: RunClient) -> bool:
+    """Whether any of these children needs to be created again while the run trains, as far as the caches know."""
+    return view.training and not names <= client.children(view.run.key)
 
 
 async def restore_ops_policy(view: View, client: RunClient) -> None:
-    """Create it again while the run trains."""
-    if view.training and ("NetworkPolicy", ops_policy_name(view.run)) not in client.children(view.run.key):
+    if _lacks(view, {("NetworkPolicy", ops_policy_name(view.run))}, client):
         await require_alive(view.run, client)
         await client.create_child(ops_policy(view.run, client.ops_peers))
 
@@ -270,7 +261,8 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
     plan = plan_environments(view)
     for pod in plan.delete:
         await client.delete_pod(pod)
-    if not plan.create and not (view.training and network_missing(view.run, client)):
+    network = network_names(view.run) if view.run.status.environments is not None else frozenset()
+    if not plan.create and not _lacks(view, network, client):
         return
     if not plan.create or any_vanishes(view.environments):
         await require_alive(view.run, client)
@@ -287,8 +279,3 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
         where = (view.run.status.attempt or 1, place.slot, place.incarnation)
         share = share_env_vars(view.run, place.slot)
         await client.create_child(environment_pod(templates.environment, *where, view.pod.address, share=share))
-
-
-def network_missing(run: TrainingRun, client: RunClient) -> bool:
-    """Whether any of it needs to be created, as far as the caches know."""
-    return run.status.environments is not None and not network_names(run) <= client.children(run.key)

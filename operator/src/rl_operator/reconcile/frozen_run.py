@@ -1,20 +1,19 @@
 """What a run was frozen as, read and verified, or rendered again: nothing is made from anything else."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
+from rl_operator.api.kubernetes_objects import ConfigMapObject
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.status_fields import FrozenSettings
 from rl_operator.documents.source_files import source_hash
-from rl_operator.operator_errors import InvalidError, NameTakenError, OperatorError, TemplateChangedError
+from rl_operator.operator_errors import InvalidError, OperatorError, TemplateChangedError
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.environment_pod import source_of
 from rl_operator.render.frozen_texts import WRITTEN_AGAIN, differences, frozen_texts
 from rl_operator.render.manifests import Rendered, Templates, render_run, templates_of
 from rl_operator.status.attempt.view import View
-from rl_operator.status.phase_and_action import TEMPLATE_CHANGED
 
 CONSEQUENCE: Final = "without it the run gets no new environment pods; start a new run in its place"
 
@@ -63,22 +62,28 @@ async def frozen_templates(view: View, client: RunClient) -> Templates | None:
     try:
         templates = templates_of(config_map, run)
     except TemplateChangedError as error:
-        same = await _rendered_again(view, client)
-        how = f" ({differences(config_map, same.config_map['data'])})" if same else ""
-        raise TemplateChangedError(f"{error}{how}. Nothing is made from it: {_repair(view, same)}.") from error
+        raise await _with_repair(error, config_map, view, client) from error
     client.hold_verified(config_map)
     return templates
 
 
-def _repair(view: View, same: Rendered | None) -> str:
+async def _with_repair(
+    error: TemplateChangedError, config_map: ConfigMapObject, view: View, client: RunClient
+) -> TemplateChangedError:
+    """The same, with what differs, as far as that can be known, and what to do about it."""
+    same, how = await _rendered_again(view, client), ""
     if same:
-        return WRITTEN_AGAIN
-    if view.pod is None and not view.run.status.attempts:
-        return "delete it, and the run starts from its runtime and environment as they are now"
-    return (
-        "it cannot be written again, because runtime or environment are not what they were, so start a new run in its "
-        "place, with spec.startFrom"
-    )
+        name, repair = config_map["metadata"]["name"], WRITTEN_AGAIN
+        texts = next((each["data"] for each in same.config_maps if each["metadata"]["name"] == name), None)
+        how = f" ({differences(config_map, texts)})" if texts is not None else ""
+    elif view.pod is None and not view.run.status.attempts:
+        repair = "delete it, and the run starts from its runtime and environment as they are now"
+    else:
+        repair = (
+            "it cannot be written again, because runtime or environment are not what they were, so start a new run in "
+            "its place, with spec.startFrom"
+        )
+    return TemplateChangedError(f"{error}{how}. Nothing is made from it: {repair}.")
 
 
 async def _rendered_again(view: View, client: RunClient) -> Rendered | None:
@@ -88,19 +93,6 @@ async def _rendered_again(view: View, client: RunClient) -> Rendered | None:
     except (InvalidError, EnvironmentUnreadError):
         return None
     return rendered if rendered.config_hash == view.run.status.config_hash else None
-
-
-async def look_at_template(view: View, client: RunClient) -> View:
-    """While a pod trains, nothing is made from the ConfigMap; that it was exchanged is told all the same."""
-    if not view.training or view.trouble or client.is_verified(view.run):
-        return view
-    try:
-        await frozen_templates(view, client)
-    except TemplateChangedError as error:
-        return replace(view, trouble=(TEMPLATE_CHANGED, str(error)))
-    except NameTakenError as error:
-        return replace(view, trouble=("NameTaken", str(error)))
-    return view
 
 
 async def require_source(view: View, templates: Templates, client: RunClient) -> None:
@@ -121,5 +113,4 @@ async def require_source(view: View, templates: Templates, client: RunClient) ->
     try:
         frozen_texts(config_map, run, sha256)
     except TemplateChangedError as error:
-        same = await _rendered_again(view, client)
-        raise TemplateChangedError(f"{error}. Nothing is made from it: {_repair(view, same)}.") from error
+        raise await _with_repair(error, config_map, view, client) from error

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from rl_operator.api.names import ATTEMPT_LABEL, ENVIRONMENT_COMPONENT, SANDBOX_COMPONENT, TRAINING_COMPONENT
 from rl_operator.api.refusal import Refusal
@@ -35,7 +35,7 @@ from rl_operator.reconcile.attempt_steps import (
     restore_ops_policy,
     start,
 )
-from rl_operator.reconcile.frozen_run import EnvironmentUnreadError, look_at_template, render
+from rl_operator.reconcile.frozen_run import EnvironmentUnreadError, frozen_templates, render
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.render.labels import pod_labels
@@ -78,7 +78,8 @@ async def look_for_pod(view: View, client: RunClient) -> View:
 
 
 async def restore_config(view: View, client: RunClient) -> View:
-    """Restore the ConfigMaps of a run whose first pod was created. Notes in the view if they cannot be rendered.
+    """Restore the ConfigMaps of a run whose first pod was created. Notes in the view if that cannot be done, and if
+    others are in their place: while a pod trains, nothing is made from them, and that is told all the same.
 
     Raises GoneError if they are gone because the run is.
     """
@@ -86,10 +87,19 @@ async def restore_config(view: View, client: RunClient) -> View:
     being_created = view.pod is None and not view.last_attempt
     if name is None or not view.started or is_restored(run) or being_created:
         return view
-    if ("ConfigMap", name) in client.children(run.key):
-        return await look_at_template(view, client)
+    try:
+        if ("ConfigMap", name) not in client.children(run.key):
+            return await _write_again(view, f"ConfigMap {run.metadata.namespace}/{name} was deleted", client)
+        if view.training and not view.trouble and not client.is_verified(run):
+            await frozen_templates(view, client)
+    except REFUSALS as error:
+        return replace(view, trouble=_trouble_of(error))
+    return view
+
+
+async def _write_again(view: View, lost: str, client: RunClient) -> View:
+    run = view.run
     await require_alive(run, client)
-    lost = f"ConfigMap {run.metadata.namespace}/{name} was deleted"
     try:
         rendered = await render(view, None, client)
         if rendered.config_hash != run.status.config_hash:
@@ -98,17 +108,26 @@ async def restore_config(view: View, client: RunClient) -> View:
             await client.create_child(config_map)
     except (InvalidError, EnvironmentUnreadError) as error:
         return replace(view, config_lost=f"{lost}, and cannot be rendered again: {error}")
-    except NameTakenError as error:
-        return replace(view, trouble=("NameTaken", str(error)))
-    except TemplateChangedError as error:
-        return replace(view, trouble=(TEMPLATE_CHANGED, str(error)))
-    except ForbiddenError as error:
-        return replace(view, trouble=("CreationRefused", str(error)))
     return view
 
 
 TROUBLE_SECONDS = 5.0
 """How soon a refused write (name taken, quota, admission) is retried."""
+
+REFUSALS: Final = (NameTakenError, TemplateChangedError, EnvironmentUnreadError, ForbiddenError, InvalidError)
+"""Why a child is not created, until someone else has done something."""
+
+
+def _trouble_of(refusal: OperatorError) -> tuple[str, str]:
+    """Reason and sentence."""
+    match refusal:
+        case NameTakenError():
+            return "NameTaken", str(refusal)
+        case TemplateChangedError():
+            return TEMPLATE_CHANGED, str(refusal)
+        case EnvironmentUnreadError():
+            return "EnvironmentPending", str(refusal)
+    return "CreationRefused", f"Not created, and tried again: {refusal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,20 +234,13 @@ async def _act(view: View, inputs: RunInputs | None, client: RunClient) -> View:
         await restore_ops_policy(view, client)
         await reconcile_environment_pods(view, client)
         await reconcile_sandbox_pods(view, client)
-    except NameTakenError as error:
-        trouble = ("NameTaken", str(error))
-    except TemplateChangedError as error:
-        trouble = (TEMPLATE_CHANGED, str(error))
-    except EnvironmentUnreadError as error:
-        trouble = ("EnvironmentPending", str(error))
-    except (ForbiddenError, InvalidError) as error:
-        trouble = ("CreationRefused", f"Not created, and tried again: {error}")
-    else:
-        return view
-    # The status may have been written before the child was refused: continue from there, perhaps with a new attempt.
-    run = client.run(view.run.key) or view.run
-    pod = view.pod if view.pod and view.pod.name == run.status.pod_name else None
-    return replace(view, run=run, pod=pod, trouble=trouble)
+    except REFUSALS as error:
+        # The status may have been written before the child was refused: continue from there, perhaps with a new
+        # attempt.
+        run = client.run(view.run.key) or view.run
+        pod = view.pod if view.pod and view.pod.name == run.status.pod_name else None
+        return replace(view, run=run, pod=pod, trouble=_trouble_of(error))
+    return view
 
 
 async def _apply(view: View, verb: Action, inputs: RunInputs | None, client: RunClient) -> View:
