@@ -119,7 +119,7 @@ class ClusterRunClient:
         return dict(found.get("data", {})) if found else None
 
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
-        return tuple(pod.observation for pod in self._caches.pods.of_run(key))
+        return self._caches.pods.of_run(key)
 
     def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
         return self._metrics.attempt_metrics(run, pod)
@@ -220,10 +220,13 @@ class ClusterRunClient:
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
         """Only what changes; but of a run that nothing was said about yet, all: that costs the API server less."""
         path, metadata = RUNS.path(*run.key, "status"), _version(run)
-        if run.status.phase is None:
-            return await self._written(run, self._client.update(path, _identified(run, metadata, status)))
-        body = {"metadata": metadata, "status": merge_patch(run.status.to_wire(), status.to_wire())}
-        return await self._written(run, self._client.patch(path, body))
+        said: Manifest = {"metadata": metadata, "status": merge_patch(run.status.to_wire(), status.to_wire())}
+        if run.status.phase is not None:
+            return await self._written(run, self._client.patch(path, said))
+        namespace, name = run.key  # the API server looks at nothing else in an update of a status
+        identity = {"namespace": namespace, "name": name, **metadata}
+        whole = {"apiVersion": API_VERSION, "kind": RUN_KIND, **said, "metadata": identity}
+        return await self._written(run, self._client.update(path, whole))
 
     async def mark_started(self, run: TrainingRun) -> TrainingRun:
         body = {"metadata": {**_version(run), "annotations": {STARTED_AS_ANNOTATION: mark_of(run)}}}
@@ -254,14 +257,6 @@ class ClusterRunClient:
 def _version(run: TrainingRun) -> ManifestMetadata:
     """The API server takes a patch with it only while this version of the run is the live one."""
     return {"uid": run.metadata.uid, "resourceVersion": run.metadata.resource_version}
-
-
-def _identified(run: TrainingRun, version: ManifestMetadata, status: RunStatus) -> Manifest:
-    """A run as the API server takes it in an update of its status: it looks at nothing else."""
-    namespace, name = run.key
-    metadata: ManifestMetadata = {"namespace": namespace, "name": name, **version}
-    said = merge_patch(RunStatus().to_wire(), status.to_wire())
-    return {"apiVersion": API_VERSION, "kind": RUN_KIND, "metadata": metadata, "status": said}
 
 
 async def write_history(

@@ -156,8 +156,7 @@ class NoDiffBase(kopf.DiffBaseStorage):  # type: ignore[misc]  # kopf is untyped
     def fetch(self, **_: object) -> None:
         return None
 
-    def store(self, **_: object) -> None:
-        return None
+    store = fetch
 
 
 class NoProgress(kopf.ProgressStorage):  # type: ignore[misc]  # kopf is untyped here
@@ -166,14 +165,7 @@ class NoProgress(kopf.ProgressStorage):  # type: ignore[misc]  # kopf is untyped
     def fetch(self, **_: object) -> None:
         return None
 
-    def store(self, **_: object) -> None:
-        return None
-
-    def purge(self, **_: object) -> None:
-        return None
-
-    def touch(self, **_: object) -> None:
-        return None
+    store = purge = touch = fetch
 
     def clear(self, *, essence: object) -> object:
         return essence

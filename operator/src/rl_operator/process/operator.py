@@ -272,7 +272,7 @@ async def release_pods(
         found = await client.get(NAMESPACES.path(name=namespace), accept=METADATA_ONLY)
         if not found["metadata"].get("deletionTimestamp"):
             return
-        held = [pod.observation for pod in caches.pods if pod.observation.held]
+        held = [pod for pod in caches.pods if pod.held]
         log.info(
             "namespace %s is being deleted: %d pods no longer wait for their results to be read", namespace, len(held)
         )

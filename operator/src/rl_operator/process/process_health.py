@@ -58,14 +58,6 @@ class ProcessHealth:
         RUNS.clear()
         for phase, count in Counter(run.status.phase for run in self._caches.runs).items():
             RUNS.labels(phase or "Pending").inc(count)
-        self._refresh_queues()
-        for queue in self._queues.all:
-            QUEUE_DEPTH.labels(queue.kind).set(queue.depth)
-            QUEUE_AGE.labels(queue.kind).set(queue.oldest_waiting_seconds())
-        for plural, seconds in self._ages.silent_seconds().items():
-            WATCH_AGE.labels(plural).set(seconds)
-
-    def _refresh_queues(self) -> None:
         for gauge in (ACTIVE_RUNS, QUEUED_RUNS, ACTIVE_RUNS_LIMIT):
             gauge.clear()
         for runtime, active, waiting, limit in self._caches.runtime_queues.counts():
@@ -73,6 +65,11 @@ class ProcessHealth:
             QUEUED_RUNS.labels(runtime).set(waiting)
             if limit is not None:
                 ACTIVE_RUNS_LIMIT.labels(runtime).set(limit)
+        for queue in self._queues.all:
+            QUEUE_DEPTH.labels(queue.kind).set(queue.depth)
+            QUEUE_AGE.labels(queue.kind).set(queue.oldest_waiting_seconds())
+        for plural, seconds in self._ages.silent_seconds().items():
+            WATCH_AGE.labels(plural).set(seconds)
 
 
 Trouble = Callable[[], str | None]

@@ -14,6 +14,7 @@ from rl_operator.api.kubernetes_objects import ContainerStatusObject, PodObject,
 from rl_operator.api.names import DISCOVERY_ATTEMPT_LABEL, DISCOVERY_LABEL
 from rl_operator.backoff import backoff
 from rl_operator.status.observed.observation import format_time, parse_time
+from rl_operator.status.text.sentences import cut
 
 DISCOVERY_FAILED: Final = "DiscoveryFailed"
 
@@ -135,10 +136,9 @@ def parse_output(log: str) -> Catalog | str:
         document, _ = json.JSONDecoder().raw_decode(log, start)
         return Catalog.model_validate(document)
     except (ValueError, ValidationError, RecursionError) as error:
-        cut = f", and it is longer than {MAX_OUTPUT_BYTES} bytes" if len(log.encode()) >= MAX_OUTPUT_BYTES else ""
-        return _short(f"`tinker-atropos environments -o json` printed no catalog: {error}{cut}")
+        cut_off = f", and it is longer than {MAX_OUTPUT_BYTES} bytes" if len(log.encode()) >= MAX_OUTPUT_BYTES else ""
+        return _short(f"`tinker-atropos environments -o json` printed no catalog: {error}{cut_off}")
 
 
 def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= MAX_CAUSE else flat[: MAX_CAUSE - 1] + "…"
+    return cut(" ".join(text.split()), MAX_CAUSE)

@@ -22,7 +22,7 @@ from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.api_server.client import JSON_PATCH, ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
-from rl_operator.cluster.cache.caches import Caches, project_pod
+from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.cluster_run_client import ClusterRunClient, write_history
 from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.run_client import RunClient
@@ -30,7 +30,7 @@ from rl_operator.render.catalog_and_history import ImageCatalog
 from rl_operator.render.labels import controller_uid
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.history import Point, history_map_name
-from rl_operator.status.observed.observation import PodObservation
+from rl_operator.status.observed.observation import PodObservation, observe_pod
 
 KEY = ("team-a", "sorting")
 PODS = "/api/v1/namespaces/team-a/pods"
@@ -47,7 +47,7 @@ def run_client(client: ClusterClient, caches: Caches) -> RunClient:
 def cached_pod(caches: Caches, **more: object) -> PodObservation:
     caches.pods.put(pod_document(**more))  # type: ignore[arg-type]
     (pod,) = caches.pods.of_run(KEY)
-    return pod.observation
+    return pod
 
 
 def cached_run(run_client: RunClient, caches: Caches, status: dict[str, Any] | None = None) -> TrainingRun:
@@ -258,7 +258,7 @@ async def test_releasing_a_missing_or_released_pod_is_success(
     pod = cached_pod(caches)
     await run_client.remove_finalizer(pod)  # 404
     caches.pods.put(pod_document(version=2, finalizers=[]))
-    await run_client.remove_finalizer(replace(pod, held=True))
+    await run_client.remove_finalizer(replace(pod, finalizers=(POD_FINALIZER,)))
     assert len(api.requests) == 1
 
 
@@ -416,7 +416,7 @@ async def test_an_unrelated_object_with_that_name_is_not_taken_over(api: FakeApi
 async def test_the_view_reads_it_only_if_it_is_known_to_exist(
     api: FakeApi, client: ClusterClient, caches: Caches
 ) -> None:
-    pod = project_pod(pod_document()).observation
+    pod = observe_pod(pod_document())
     run_client = ClusterRunClient(client, caches, EventRecorder(client), ToldMetrics(histories={pod.name: POINTS}))
     created = pod_document(version=9)
     created["metadata"] |= {"name": NAME, "uid": "c-1"}

@@ -266,7 +266,7 @@ async def test_the_history_of_a_finished_pod_is_kept_until_its_release() -> None
         pods[:] = [replace(POD, phase="Succeeded"), pod_at("p-9")]
         await until_asked(trainer, 3)
         assert poller.has_points(POD)
-        pods[:] = [replace(POD, phase="Succeeded", held=False)]
+        pods[:] = [replace(POD, phase="Succeeded", finalizers=())]
         await until("it is forgotten", lambda: not poller.has_points(POD))
         assert poller.points(POD) == ()
 

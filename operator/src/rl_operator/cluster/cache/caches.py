@@ -114,14 +114,6 @@ class Catalogs:
         self._read[image] = found
 
 
-@dataclass(frozen=True, slots=True)
-class HeldPod:
-    """A pod as status needs it, and the finalizers that a patch must name by index."""
-
-    observation: PodObservation
-    finalizers: tuple[str, ...]
-
-
 def project_run(document: Manifest) -> TrainingRun:
     """A run as reconciling needs it: a finished one keeps its identity, phase and expiry. Raises DocumentError."""
     status = document.get("status", {})
@@ -170,10 +162,6 @@ _SAID: set[str] = set()
 """Which fields a document set: each model has its own set, which is as large as the model."""
 
 _UNREAD_SPEC = RunSpec(environment="-")
-
-
-def project_pod(document: PodObject) -> HeldPod:
-    return HeldPod(observe_pod(document), tuple(document["metadata"].get("finalizers", ())))
 
 
 def slim_pod(pod: PodObservation) -> PodObservation:
@@ -239,7 +227,7 @@ class Caches:
         self.runtimes: ResourceCache[Manifest, Runtime | UnreadableRuntime] = ResourceCache(project_runtime, _nothing)
         self.environments: ResourceCache[Manifest, Environment] = ResourceCache(parse_environment, _nothing)
         self.namespaces: ResourceCache[KubernetesObject, ObservedNamespace] = ResourceCache(_observed, key_of)
-        self.pods: ResourceCache[PodObject, HeldPod] = ResourceCache(self._project_pod, run_of_child)
+        self.pods: ResourceCache[PodObject, PodObservation] = ResourceCache(self._project_pod, run_of_child)
         self.config_maps: ResourceCache[ConfigMapObject, None] = ResourceCache(_nothing, run_of_child)
         self.services: ResourceCache[ServiceObject, None] = ResourceCache(_nothing, run_of_child)
         self.network_policies: ResourceCache[NetworkPolicyObject, None] = ResourceCache(_nothing, run_of_child)
@@ -252,15 +240,15 @@ class Caches:
         self.pods.on_change(self._pod_changed)
         self.runtimes.on_change(self._runtime_changed)
 
-    def _project_pod(self, document: PodObject) -> HeldPod:
-        pod = project_pod(document)
-        run = self.runs.get((pod.observation.namespace, pod.observation.run_name))
-        over = run is not None and run.status.finished and pod.observation.over
-        return replace(pod, observation=slim_pod(pod.observation)) if over and not pod.observation.held else pod
+    def _project_pod(self, document: PodObject) -> PodObservation:
+        pod = observe_pod(document)
+        run = self.runs.get((pod.namespace, pod.run_name))
+        over = run is not None and run.status.finished and pod.over
+        return slim_pod(pod) if over and not pod.held else pod
 
-    def _pod_changed(self, key: Key, pod: HeldPod | None) -> None:
-        if pod and (pod.observation.held or not pod.observation.over):
-            self.live_pods[key] = pod.observation
+    def _pod_changed(self, key: Key, pod: PodObservation | None) -> None:
+        if pod and (pod.held or not pod.over):
+            self.live_pods[key] = pod
         else:
             self.live_pods.pop(key, None)
 

@@ -132,15 +132,10 @@ def _specs(pod: PodObject) -> Iterator[Container]:
 class ObservedTrainer(TrainerStatus):
     """The trainer's `/status`, as far as it can be shown."""
 
-    @field_validator("waiting")
+    @field_validator("waiting", "warnings")
     @classmethod
-    def _as_a_sentence(cls, said: str | None) -> str | None:
-        return said and sentence(said)
-
-    @field_validator("warnings")
-    @classmethod
-    def _as_sentences(cls, said: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(sentence, said))
+    def _as_sentences(cls, said: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        return tuple(map(sentence, said)) if isinstance(said, tuple) else said and sentence(said)
 
     @field_validator("pause")
     @classmethod
@@ -160,8 +155,8 @@ class ObservedTrainer(TrainerStatus):
 class PodObservation:
     """One attempt's pod.
 
-    `over` means that no regular container runs anymore, or ever will, as far as is known; `held` that our finalizer is
-    on it; `delete_by` is when it should be gone, its grace period included, `deleted_at` when deletion was requested.
+    `over` means that no regular container runs anymore, or ever will, as far as is known; `delete_by` is when it should
+    be gone, its grace period included, `deleted_at` when deletion was requested.
     """
 
     name: str
@@ -178,7 +173,7 @@ class PodObservation:
     result: TrainerResult | None
     address: str | None
     delete_by: datetime | None
-    held: bool
+    finalizers: tuple[str, ...]
     node: str | None
     disruption: str | None
     component: str = TRAINING_COMPONENT
@@ -210,6 +205,11 @@ class PodObservation:
 
     def container(self, name: str) -> ContainerObservation | None:
         return next((c for c in self.containers if c.name == name), None)
+
+    @property
+    def held(self) -> bool:
+        """Whether our finalizer is on it."""
+        return POD_FINALIZER in self.finalizers
 
     @property
     def deleting(self) -> bool:
@@ -258,7 +258,7 @@ def observe_pod(pod: PodObject) -> PodObservation:
         address=status.get("podIP"),
         delete_by=parse_time(delete_by) if delete_by else None,
         deleted_at=_deleted_at(metadata),
-        held=POD_FINALIZER in metadata.get("finalizers", []),
+        finalizers=tuple(metadata.get("finalizers", ())),
         node=node or None,
         disruption=disruption["reason"] if disruption and disruption["status"] == "True" else None,
         component=labels.get(COMPONENT_LABEL, TRAINING_COMPONENT),

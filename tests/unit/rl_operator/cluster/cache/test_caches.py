@@ -45,7 +45,7 @@ def test_pods_are_found_by_their_runs_label_with_their_finalizers() -> None:
     caches.pods.put(pod_document(finalizers=["other", POD_FINALIZER]))
     (pod,) = caches.pods.of_run(("team-a", "sorting"))
     assert pod.finalizers == ("other", POD_FINALIZER)
-    assert pod.observation.held
+    assert pod.held
 
 
 ENDED = {
@@ -66,8 +66,8 @@ def test_a_pod_is_kept_whole_until_its_result_has_been_read(run_phase: str, fina
     caches.runs.put(run_document(status={"phase": run_phase}))
     caches.pods.put(pod_document(finalizers=finalizers) | {"status": ENDED})
     (pod,) = caches.pods.of_run(("team-a", "sorting"))
-    assert (pod.observation.result is not None, bool(pod.observation.containers)) == (kept, kept)
-    assert (pod.observation.over, pod.observation.attempt, pod.observation.run_uid) == (True, 1, samples.UID)
+    assert (pod.result is not None, bool(pod.containers)) == (kept, kept)
+    assert (pod.over, pod.attempt, pod.run_uid) == (True, 1, samples.UID)
 
 
 def test_pods_that_are_still_polled_are_known_from_every_change() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, make_environment, make_pod, make_run, ready, result, terminated
 
+from rl_operator.api.names import POD_FINALIZER
 from rl_operator.status.attempt.pod_cleanup import LOST_AFTER, expires_at, late_pods, lost_at, surplus_pods, with_loss
 from rl_operator.status.observed.observation import PodObservation, format_time
 
@@ -12,7 +13,7 @@ OVER = {"phase": "Failed", "completionTime": format_time(NOW)}
 
 
 def pod(attempt: int, **changes: object) -> PodObservation:
-    return replace(make_pod(ready(), ready()), name=f"p-{attempt}", attempt=attempt, **{"held": False, **changes})
+    return replace(make_pod(ready(), ready()), name=f"p-{attempt}", attempt=attempt, **{"finalizers": (), **changes})
 
 
 def test_a_run_expires_its_ttl_after_its_end() -> None:
@@ -33,7 +34,7 @@ def test_the_pods_of_the_five_newest_ended_attempts_stay() -> None:
 
 
 def test_a_pod_with_an_unread_result_stays() -> None:
-    pods = [pod(n, held=n == 1) for n in range(1, 8)]
+    pods = [pod(n, finalizers=(POD_FINALIZER,) if n == 1 else ()) for n in range(1, 8)]
     assert [p.attempt for p in surplus_pods(pods, None)] == [2]
 
 
