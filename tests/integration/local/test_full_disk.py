@@ -62,6 +62,8 @@ def test_nothing_new_is_started_on_a_full_disk(small_disk: Path, tmp_path: Path)
         assert "No space left on device" in refused.stderr
         assert "free some space" in refused.stderr
         assert "Traceback" not in refused.stderr
+        looked = rlctl("doctor")
+        assert f"cannot write in {small_disk}: No space left on device" in looked.stdout, looked
     assert "No runs in" in rlctl("list", "--local").stdout
 
 

@@ -66,8 +66,9 @@ def test_from_a_file_to_weights(trained: Trained) -> None:
     assert "Succeeded" in listed
     assert "2/2" in listed
     assert "step 2/2" in rlctl("logs", "first", "--local").stdout
+    others_may = [path for path in rlctl.layout.root.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+    assert others_may == []
     keys = rlctl.layout.service / "key"
-    assert keys.stat().st_mode & 0o077 == 0
     assert keys.read_text().strip() not in _everything_readable(rlctl)
 
 

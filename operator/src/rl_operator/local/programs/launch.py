@@ -4,6 +4,7 @@ has its own network on a cluster; here every run shares the machine's.
 
 import errno
 import itertools
+import os
 import random
 import re
 import socket
@@ -274,6 +275,10 @@ def _value(variable: EnvVar, caller: Mapping[str, str], earlier: Mapping[str, st
 _detached: set[subprocess.Popen[bytes]] = set()
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def start_detached(
     argv: Sequence[str],
     folder: Path,
@@ -289,7 +294,7 @@ def start_detached(
     for each in tuple(_detached):
         if each.poll() is not None:
             _detached.discard(each)
-    with log.open("ab") as output:
+    with open(log, "ab", opener=_private) as output:
         process = subprocess.Popen(  # noqa: S603 -- our own program, or that of our own manifest
             argv,
             cwd=folder,
