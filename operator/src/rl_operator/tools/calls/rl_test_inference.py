@@ -8,6 +8,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -349,13 +350,8 @@ def rl_test_inference(context: CallContext, asked: InferenceTest) -> Answer:
         going = _job_that_is_on(context, run)
         told = "a test of this run is already in progress; no other was started"
         job, message = (going, told) if going else (_start(context, run, asked), "started; ask again with test_id")
-    seen = awaited(
-        context,
-        take_snapshot(context, job),
-        lambda: take_snapshot(context, job),
-        lambda seen: not seen.is_going,
-        asked.wait_seconds,
-    )
+    look = partial(take_snapshot, context, job)
+    seen = awaited(context, look(), look, lambda seen: not seen.is_going, asked.wait_seconds)
     return answer_of(job, seen, steps=asked.steps) | {"message": message}
 
 
