@@ -14,6 +14,10 @@ ELSEWHERE = "rl-operator-moved"
 SERVERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
 
 
+ANNOTATION_BYTES = 256 * 1024
+"""All of an object's annotations together, keys included, are at most this long."""
+
+
 class Backup:
     """The output of `kubectl get -o yaml` for a run."""
 
@@ -54,6 +58,17 @@ def test_one_write_before_the_pod_and_the_mark_before_the_next(runs: RunsNamespa
     order = [(w.verb, w.resource) for w in runs.writes()]
     created = [("create", kind) for kind in ("configmaps", "networkpolicies", "pods")]
     assert order[:6] == [first, *created, ("patch", "rltrainingruns"), status]
+
+
+def test_a_run_whose_annotations_are_full_trains_without_its_mark(runs: RunsNamespace) -> None:
+    """The API server refuses one more: that keeps neither its status from being written nor its end from being told."""
+    full = {"example.com/notes": "x" * (ANNOTATION_BYTES - len("example.com/notes"))}
+    draft = runs.apply(suspend=True)
+    runs.admin.patch(f"{RUNS.format(namespace=runs.namespace)}/sorting", {"metadata": {"annotations": full}})
+    runs.edit(suspend=False)
+    runs.succeed(runs.until_pod())
+    found = runs.find()
+    assert (found["metadata"]["uid"], found["metadata"]["annotations"]) == (draft["metadata"]["uid"], full)
 
 
 @pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])
