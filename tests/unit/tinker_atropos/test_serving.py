@@ -51,14 +51,15 @@ async def test_who_knows_the_path_is_served(peer: str, path: str) -> None:
         f"/rl{SECRET}/lease/environment",
     ],
 )
-async def test_anybody_else_is_refused(path: str) -> None:
-    answer = await asked(path, "10.1.2.3")
+@pytest.mark.parametrize("peer", ["10.1.2.3", "127.0.0.6"])
+async def test_anybody_else_is_refused(path: str, peer: str) -> None:
+    answer = await asked(path, peer)
     assert answer.status_code == 403
-    assert "10.1.2.3" in answer.json()["detail"]
+    assert peer in answer.json()["detail"]
     assert SECRET not in answer.text
 
 
-@pytest.mark.parametrize("peer", ["127.0.0.1", "127.9.9.9", "::1"])
+@pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
 async def test_the_runs_own_pod_needs_no_path(peer: str) -> None:
     assert (await asked("/rl/lease/environment", peer)).status_code == 200
 
@@ -108,6 +109,7 @@ async def test_probes_and_prometheus_need_none(path: str, token: str | None) -> 
 CALLERS: dict[str, tuple[str, str, int]] = {
     "another pod": ("10.1.2.3", "10.1.2.4:8003", 403),
     "another pod that says otherwise": ("10.1.2.3", "localhost", 403),
+    "another pod, by way of a sidecar": ("127.0.0.6", "localhost:8003", 403),
     "the same pod": ("127.0.0.1", "127.0.0.1:8003", 200),
     "the same pod, by IPv6": ("::1", "[::1]:8003", 200),
     "kubectl port-forward": ("127.0.0.1", "localhost:9000", 200),
