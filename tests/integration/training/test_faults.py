@@ -101,6 +101,11 @@ WAITED_OUT = (
         deadline=3,
     ),
 )
+NOT_TIDIED = Case(
+    "checkpoints are not listed",
+    (Fault("answer", f"GET {SERVICE}/", status=429, times=None),),
+    log="old checkpoints could not be deleted: listing checkpoints: paused by the backend for longer than 3 s",
+)
 FAILED = (
     Case(
         "refused forever",
@@ -171,6 +176,12 @@ async def test_a_backend_that_has_no_room_is_waited_for(half, scripted_environme
     assert half.has_succeeded(STEPS), half.result
     assert trainer.log.count("the backend was lost after step") == case.rebuilds, trainer.log
     assert half.result["attempt"] == 1
+
+
+async def test_housekeeping_holds_up_no_training(half, scripted_environment, tinker_service) -> None:
+    trainer = await run_with(half, scripted_environment, tinker_service, NOT_TIDIED)
+    assert half.has_succeeded(STEPS), half.result
+    assert NOT_TIDIED.log in trainer.log
 
 
 @named(REBUILT, merge=1)

@@ -16,7 +16,9 @@ from tinker.types import RequestErrorCategory
 from tinker_atropos.errors import BackendError, ConfigError
 from tinker_atropos.trainer.backend.answers import (
     ANSWER,
+    ASKED,
     HEARD,
+    HOUSEKEEPING,
     PATIENCE_SECONDS,
     SAMPLING,
     TRAINING,
@@ -240,6 +242,27 @@ def test_a_pause_is_told_when_it_lasts_and_while_it_does(heard_clock: Clock) -> 
     HEARD.look()
     assert still.pause is None
     assert still.resumed_at is not None
+
+
+async def test_housekeeping_is_not_held_and_pauses_no_run(heard_clock: Clock) -> None:
+    ASKED.set(HOUSEKEEPING)
+    response, asked = await sent("/api/v1/checkpoints", httpx.Response(429))
+    assert (response.status_code, asked) == (429, 1)
+    assert HEARD.paused(HOUSEKEEPING) is not None
+    assert HEARD.paused(TRAINING) is None
+    heard_clock.seconds = PATIENCE_SECONDS
+    HEARD.look()
+    assert HEARD.standstill.pause is None
+
+
+async def test_what_is_asked_is_known_in_the_sdks_thread() -> None:
+    def asked() -> "Future[str]":
+        answer: Future[str] = Future()
+        answer.set_result(ASKED.get())
+        return answer
+
+    assert await submitted("listing", Patience(30), asked, asked=HOUSEKEEPING) == HOUSEKEEPING
+    assert await submitted("creating", Patience(30), asked) == TRAINING
 
 
 def test_a_pause_of_what_is_no_longer_asked_is_over(heard_clock: Clock) -> None:

@@ -5,6 +5,7 @@ that is turned away for want of room is sent again from here, with growing pause
 """
 
 import asyncio
+import contextvars
 import email.utils
 import re
 import time
@@ -37,11 +38,15 @@ FORGOTTEN_SECONDS: Final = 120.0
 
 MOST_SHOWN: Final = 300
 
-Asked = Literal["sampling", "training"]
-"""What an answer is about; whatever is not a sample is `training`."""
+Asked = Literal["sampling", "training", "housekeeping"]
+"""What an answer is about; whatever is not a sample is `training`, unless the caller says that no step needs it."""
 
 SAMPLING: Final[Asked] = "sampling"
 TRAINING: Final[Asked] = "training"
+HOUSEKEEPING: Final[Asked] = "housekeeping"
+
+ASKED: Final[contextvars.ContextVar[Asked]] = contextvars.ContextVar("asked", default=TRAINING)
+"""Set by the caller: from there it reaches the SDK's own thread."""
 
 Heard = tuple[Asked, Literal["request", "result", "opening"]]
 
@@ -55,6 +60,10 @@ class Patience(NamedTuple):
     @classmethod
     def of(cls, settings: TrainerSettings) -> "Patience":
         return cls(settings.backend_deadline_seconds, settings.backend_pause_seconds)
+
+
+HOUSEKEEPING_PATIENCE: Final = Patience(10.0, pause=3.0)
+"""Whatever was not tidied is tidied after the next save."""
 
 
 class AnswerMeaning(NamedTuple):
@@ -221,7 +230,7 @@ def _heard(request: httpx.Request) -> Heard | None:
     if path.endswith(_UNASKED):
         return None
     of_sample = request.headers.get("X-Tinker-Request-Type") == "Sample"
-    asked = SAMPLING if of_sample or path.endswith(("/asample", "/retrieve_futures")) else TRAINING
+    asked = SAMPLING if of_sample or path.endswith(("/asample", "/retrieve_futures")) else ASKED.get()
     return asked, "result" if path.endswith(("/retrieve_future", "/retrieve_futures")) else "request"
 
 
@@ -250,8 +259,9 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
             meaning = meaning_of(response)
             of_result, slow_down = heard[1] == "result", meaning.said.startswith("HTTP 429")
             # A result that has failed stays so, the SDK asks again for one that is not there yet, and it holds samples
-            # back by itself, all of them together.
+            # back by itself, all of them together. It gives up after minutes, which is enough for housekeeping.
             left_to_sdk = not slow_down if of_result else slow_down and request.url.path.endswith("/asample")
+            left_to_sdk = left_to_sdk or heard[0] == HOUSEKEEPING
             if meaning.cause is None or left_to_sdk:
                 break
             seconds = _retry_after(response) or pause

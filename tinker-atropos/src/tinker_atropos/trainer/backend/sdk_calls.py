@@ -5,6 +5,7 @@ Its errors are translated to those of this package, which are named by who must 
 """
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -29,8 +30,10 @@ from tinker_atropos.errors import (
     in_one_line,
 )
 from tinker_atropos.trainer.backend.answers import (
+    ASKED,
     FIRST_PAUSE_SECONDS,
     HEARD,
+    HOUSEKEEPING,
     LONGEST_PAUSE_SECONDS,
     SAMPLING,
     TRAINING,
@@ -189,17 +192,20 @@ def _sentence(error: BaseException) -> str:
 T = TypeVar("T")
 
 
-async def submitted(doing: str, patience: Patience, submit: Callable[[], Any], *, opening: bool = True) -> Any:
+async def submitted(
+    doing: str, patience: Patience, submit: Callable[[], Any], *, opening: bool = True, asked: Asked = TRAINING
+) -> Any:
     """Submit in a thread (the SDK blocks while it opens a session) and wait for the result."""
     try:
-        return await _in_time(patience, _once_there_is_room(submit), TRAINING)
+        return await _in_time(patience, _once_there_is_room(submit, asked), asked)
     except Exception as error:  # the SDK's errors have no common base
         raise translate(error, doing, opening=opening) from error
 
 
-async def _once_there_is_room(submit: Callable[[], Any]) -> Any:
+async def _once_there_is_room(submit: Callable[[], Any], asked: Asked) -> Any:
     """The result. What the backend takes in hand and then has no room for is submitted again."""
-    heard: Heard = (TRAINING, "opening")
+    ASKED.set(asked)  # for this task, which nothing else runs in
+    heard: Heard = (asked, "opening")
     pause = FIRST_PAUSE_SECONDS
     try:
         while True:
@@ -242,7 +248,7 @@ async def _in_time(patience: Patience, work: Awaitable[T], asked: Asked) -> T:
             if silent >= patience.silence:
                 trouble = HEARD.trouble(asked)
                 why = f": it answers {trouble}" if trouble else ""
-                raise TimeoutError(f"no answer within trainer.backend_deadline_seconds ({patience.silence:g} s){why}")
+                raise TimeoutError(f"no answer within {_limit('backend_deadline', patience.silence, asked)}{why}")
         return working.result()
     finally:
         if working.cancel():
@@ -253,18 +259,21 @@ def _check_pause(patience: Patience, asked: Asked) -> None:
     paused = HEARD.paused(asked)
     if paused and HEARD.clock() - paused.since >= patience.pause:
         what = "the backend is full" if paused.cause == "BackendFull" else "paused by the backend"
-        raise TimeoutError(
-            f"{what} for longer than trainer.backend_pause_seconds ({patience.pause:g} s): {paused.reason}"
-        )
+        raise TimeoutError(f"{what} for longer than {_limit('backend_pause', patience.pause, asked)}: {paused.reason}")
+
+
+def _limit(setting: str, seconds: float, asked: Asked) -> str:
+    return f"{seconds:g} s" if asked == HOUSEKEEPING else f"trainer.{setting}_seconds ({seconds:g} s)"
 
 
 async def in_thread(call: Callable[[], T]) -> T:
     """Run a blocking call in a daemon thread: one that never returns must not keep the process alive."""
     future: Future[T] = Future()
+    context = contextvars.copy_context()
 
     def run() -> None:
         try:
-            result = call()
+            result = context.run(call)
         except BaseException as error:  # noqa: BLE001 -- passed to the waiting coroutine
             future.set_exception(error)
         else:
