@@ -50,10 +50,12 @@ class Ending:
     message: str = ""
 
 
+BACKEND_UNREACHABLE: Final = "BackendUnreachable"
+
 EXIT_CODES: Mapping[int, tuple[Fate, str]] = {
     ExitCode.BAD_CONFIG: (Fate.FINAL, "ConfigInvalid"),
     ExitCode.CREDENTIALS: (Fate.FINAL, "CredentialsRefused"),
-    ExitCode.BACKEND_UNREACHABLE: (Fate.INFRASTRUCTURE, "BackendUnreachable"),
+    ExitCode.BACKEND_UNREACHABLE: (Fate.INFRASTRUCTURE, BACKEND_UNREACHABLE),
 }
 """Those that mean more than `this container failed`."""
 

@@ -13,7 +13,14 @@ from rl_contract.trainer_messages import BestCheckpoint, RunCost, TrainerResult
 from rl_operator.api.names import BUDGET_REACHED, TRAINER_CONTAINER
 from rl_operator.api.status_fields import Attempt, Progress, RunStatus
 from rl_operator.backoff import due_after, pause_seconds
-from rl_operator.status.attempt.attempt_fate import CHECKPOINT_LOST, DIVERGED, Ending, Fate, classify
+from rl_operator.status.attempt.attempt_fate import (
+    BACKEND_UNREACHABLE,
+    CHECKPOINT_LOST,
+    DIVERGED,
+    Ending,
+    Fate,
+    classify,
+)
 from rl_operator.status.attempt.deadlines import ACTIVE, DEADLINES, deadlines, overdue, recorded_ending
 from rl_operator.status.attempt.environment_slots import last_failure, verdict
 from rl_operator.status.attempt.run_admission import holds_slot, must_wait, queued
@@ -247,7 +254,9 @@ def cost_so_far(view: View) -> RunCost | None:
 
 
 FRUITLESS_ATTEMPTS: Final = 5
-"""This many attempts in a row without a new step fail the run, no matter who was at fault."""
+"""This many attempts in a row without a new step fail the run. Those that ended because the backend was away are left
+out: they show nothing of the run, and its activeDeadlineSeconds bounds them.
+"""
 
 KEPT_ATTEMPTS: Final = 5
 
@@ -316,7 +325,9 @@ def no_further(view: View, ending: Ending) -> str | None:
         return "" if ending.reason in DEADLINES else "Trying again cannot help."
     if ending.fate is Fate.APPLICATION and (status.failed_attempts or 0) >= limit:
         return f"spec.backoffLimit is {limit}: no further attempt."
-    if fruitless((*status.attempts, _record(view, ending))) >= FRUITLESS_ATTEMPTS:
+    record = (*status.attempts, _record(view, ending))
+    row = record[len(record) - fruitless(record) :]
+    if sum(attempt.reason != BACKEND_UNREACHABLE for attempt in row) >= FRUITLESS_ATTEMPTS:
         return f"{FRUITLESS_ATTEMPTS} attempts in a row trained no new step."
     return None
 

@@ -244,7 +244,8 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
     "BillingRefused": _ends("The backend refuses for billing (exit code 3).", "Settle the account, start a new run."),
     "BackendUnreachable": _ends(
         "The backend did not answer for longer than the trainer waits (exit code 4).",
-        "Look at the backend and the network; attempts that trained something are followed by others.",
+        "Look at the backend and the network: another attempt follows, every few minutes, until the backend answers or"
+        " spec.activeDeadlineSeconds has passed.",
     ),
     "CheckpointLost": _ends(
         "The backend has neither the checkpoint that the run is to continue from nor a newer one: nothing is trained"

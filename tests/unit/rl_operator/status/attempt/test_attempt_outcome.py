@@ -23,7 +23,7 @@ from tests.unit.rl_operator.status.builders import (
 from rl_contract.status_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.status_fields import Attempt, Progress
-from rl_operator.status.attempt.attempt_fate import Ending, Fate
+from rl_operator.status.attempt.attempt_fate import BACKEND_UNREACHABLE, Ending, Fate
 from rl_operator.status.attempt.attempt_outcome import (
     KEPT_ATTEMPTS,
     done_sentence,
@@ -114,15 +114,19 @@ LOSS = Ending(Fate.INFRASTRUCTURE, "Evicted")
 EVICTED = make_pod(ready(), terminated(137), phase="Failed", reason="Evicted")
 
 
-def attempts(*steps: int | tuple[int, int], first: int = 1, stopped: int | None = None) -> tuple[Attempt, ...]:
-    """Attempts that ended with so many steps (from 0, or from the first of two); `stopped` was stopped on request."""
+def attempts(
+    *steps: int | tuple[int, int], first: int = 1, stopped: int | None = None, away: tuple[int, ...] = ()
+) -> tuple[Attempt, ...]:
+    """Attempts that ended with so many steps (from 0, or from the first of two); `stopped` was stopped on request, and
+    the backend was `away` in others.
+    """
     spans = [step if isinstance(step, tuple) else (0, step) for step in steps]
     return tuple(
         Attempt(
             attempt=n,
             pod=POD,
             ended=ENDED,
-            reason="Stopped" if n == stopped else "Evicted",
+            reason="Stopped" if n == stopped else BACKEND_UNREACHABLE if n in away else "Evicted",
             from_step=begun,
             steps=ended,
         )
@@ -180,6 +184,22 @@ def test_the_fifth_fruitless_attempt_is_the_last() -> None:
     record = [attempt.to_wire() for attempt in attempts(7, 7, 7, 7, 7, first=2)]
     view = make_view({**RUNNING, "attempt": 7, "attempts": record}, pod=EVICTED)
     assert no_further(view, LOSS) == "5 attempts in a row trained no new step."
+
+
+AWAY = Ending(Fate.INFRASTRUCTURE, BACKEND_UNREACHABLE)
+
+
+@pytest.mark.parametrize(
+    ("away", "ending"),
+    [((2, 3, 4, 5, 6), AWAY), ((2, 3, 4, 5, 6), LOSS), ((4,), LOSS)],
+    ids=["again and again", "before a loss", "once"],
+)
+def test_a_backend_that_is_away_fails_no_run(away: tuple[int, ...], ending: Ending) -> None:
+    """The pauses grow all the same."""
+    record = attempts(7, 7, 7, 7, 7, first=2, away=away)
+    view = make_view({**RUNNING, "attempt": 7, "attempts": [each.to_wire() for each in record]}, pod=EVICTED)
+    assert no_further(view, ending) is None
+    assert fruitless(with_attempt(view, ending)) == 4
 
 
 def test_an_attempt_is_recorded_once_and_five_are_kept() -> None:
