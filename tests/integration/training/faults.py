@@ -25,8 +25,9 @@ class Fault:
     """What happens to requests `METHOD /path` that match `request` (a regular expression, from their beginning).
 
     The first `skip` of them pass, the next `times` are hit (None: all), or those of the `lasting` seconds from the
-    first hit on. `status` and `content` are those of `answer`, and `headers` more lines of its head; `seconds` is how
-    long `delay` holds a request before it goes through. With `having`, the request's head has that, too.
+    first hit on. `status` and `content` (a text: HTML) are those of `answer`, and `headers` more lines of its head;
+    `seconds` is how long `delay` holds a request before it goes through. With `having`, the request's head has that,
+    too.
     """
 
     kind: Kind
@@ -37,7 +38,7 @@ class Fault:
     seconds: float = 0.0
     seen: int = 0
     hits: int = 0
-    content: dict[str, object] | None = None
+    content: dict[str, object] | str | None = None
     headers: str = ""
     having: str = ""
     lasting: float | None = None
@@ -61,9 +62,10 @@ class Fault:
 
     @property
     def answer(self) -> bytes:
-        body = json.dumps(self.content or {"detail": f"an injected answer: {self.status}"}).encode()
-        head = f"HTTP/1.1 {self.status} Injected\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-        return head.encode() + self.headers.encode() + b"Connection: close\r\n\r\n" + body
+        content = self.content or {"detail": f"an injected answer: {self.status}"}
+        body, kind = (content, "text/html") if isinstance(content, str) else (json.dumps(content), "application/json")
+        head = f"HTTP/1.1 {self.status} Injected\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        return head.encode() + self.headers.encode() + b"Connection: close\r\n\r\n" + body.encode()
 
 
 @dataclass

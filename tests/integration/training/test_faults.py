@@ -34,6 +34,9 @@ def on(path: str, kind: Any, method: str = "POST", **options: Any) -> Fault:
     return Fault(kind, f"{method} {SERVICE}/{path}$", **options)
 
 
+PAGE = "<h1>Maintenance</h1>"
+"""Of a gateway, which says nothing about the key."""
+
 RETRIED = Case(
     "what the SDK tries again",
     (
@@ -41,6 +44,9 @@ RETRIED = Case(
         on("forward_backward", "drop_before", skip=3),
         on("optim_step", "answer", status=429, skip=1),
         on("optim_step", "drop_after", skip=3),
+        on("optim_step", "answer", status=403, content=PAGE, skip=4),
+        on("retrieve_future", "answer", status=401, content=PAGE, skip=12),
+        on("asample", "answer", status=302, content=PAGE, skip=5),
         on("retrieve_future", "answer", status=408, skip=8, times=3),
         on("save_weights", "drop_after"),
         on("asample", "drop_after", skip=2, times=2),

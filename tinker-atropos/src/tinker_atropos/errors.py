@@ -85,6 +85,11 @@ class InternalError(RunError):
     """A bug in this package, or an error that has no class of its own."""
 
 
+def without_key(text: str, key: str) -> str:
+    """What a server says that was sent a key: it may repeat it, and its words get into results, status and logs."""
+    return text.replace(key, "[redacted]") if key else text
+
+
 MAX_FIELDS = 3
 """Fields named of those that pydantic rejects."""
 

@@ -96,7 +96,7 @@ MEANINGS: dict[str, tuple[httpx.Response, AnswerMeaning]] = {
     "at work, and says no more": (httpx.Response(408, json={"type": "try_again"}), ANSWER),
     "a gateway's own timeout": (
         httpx.Response(408, text="stream timeout"),
-        AnswerMeaning(said="HTTP 408: stream timeout"),
+        AnswerMeaning(said="HTTP 408"),
     ),
     "too many requests": (
         httpx.Response(429, json={"detail": "slow down"}),
@@ -113,7 +113,7 @@ MEANINGS: dict[str, tuple[httpx.Response, AnswerMeaning]] = {
     ),
     "full, in plain text": (
         httpx.Response(409, text="too many sessions"),
-        AnswerMeaning("BackendFull", "HTTP 409: too many sessions"),
+        AnswerMeaning("BackendFull", "HTTP 409"),
     ),
     "a refusal": (httpx.Response(400, json={"detail": WRONG[0]}), ANSWER),
     "a key that is refused": (httpx.Response(401, json={"detail": "no such key"}), ANSWER),
@@ -127,8 +127,19 @@ MEANINGS: dict[str, tuple[httpx.Response, AnswerMeaning]] = {
     "a login page": (LOGIN, AnswerMeaning(said="HTTP 200 with an HTML page: is it a Tinker API?")),
     "JSON that is none": (
         httpx.Response(500, content=b"{", headers={"content-type": "application/json"}),
-        AnswerMeaning(said="HTTP 500: {"),
+        AnswerMeaning(said="HTTP 500"),
     ),
+    "a key that a gateway refuses": (
+        httpx.Response(403, html="<h1>Forbidden</h1>"),
+        AnswerMeaning(said="HTTP 403: an HTML page"),
+    ),
+    "a key that a gateway refuses, in plain text": (
+        httpx.Response(401, text="x-api-key: tml-k"),
+        AnswerMeaning(said="HTTP 401"),
+    ),
+    "a bill that a gateway sends": (httpx.Response(402), AnswerMeaning(said="HTTP 402")),
+    "a path that a gateway does not know": (httpx.Response(404, text="not found"), AnswerMeaning(said="HTTP 404")),
+    "a connection that Cloudflare wants new": (httpx.Response(400), ANSWER),
     "a result": (httpx.Response(200, json={"request_id": "1"}), ANSWER),
     "a list": (httpx.Response(200, json=[1]), ANSWER),
 }  # fmt: skip
@@ -198,8 +209,8 @@ async def test_a_request_that_is_turned_away_is_sent_again(turned_away: httpx.Re
     ("path", "answer"),
     [
         ("/api/v1/create_model", httpx.Response(400, json={"detail": WRONG[0]})),
-        ("/api/v1/create_model", httpx.Response(401)),
-        ("/api/v1/create_model", httpx.Response(500)),
+        ("/api/v1/create_model", httpx.Response(401, json={"detail": "no such key"})),
+        ("/api/v1/create_model", httpx.Response(400)),
         ("/api/v1/retrieve_future", httpx.Response(400, json={"detail": ADAPTERS})),  # asking again changes nothing
         ("/api/v1/retrieve_future", httpx.Response(408, json=paused("paused_capacity"))),  # the SDK asks again
         ("/api/v1/asample", httpx.Response(429)),  # the SDK holds back all samples together
@@ -211,10 +222,31 @@ async def test_other_answers_are_the_sdks(path: str, answer: httpx.Response) -> 
     assert (response.status_code, asked) == (answer.status_code, 1)
 
 
-async def test_a_page_is_none_of_the_sdks_answers() -> None:
-    response, _ = await sent("/api/v1/create_model", LOGIN)
-    assert response.status_code == 502
-    assert HEARD.trouble() == MEANINGS["a login page"][1].said
+@pytest.mark.parametrize("path", ["create_model", "retrieve_future", "asample"])
+@pytest.mark.parametrize(
+    "page", [LOGIN, httpx.Response(302), *(httpx.Response(status, html="<h1>") for status in (400, 401, 402, 403, 404))]
+)
+async def test_a_page_is_no_answer_of_the_api(path: str, page: httpx.Response) -> None:
+    """The SDK gets what it tries again."""
+    response, _ = await sent(f"/api/v1/{path}", page)
+    assert (response.status_code, response.json()) == (502, {"detail": meaning_of(page).said})
+    assert HEARD.trouble() == meaning_of(page).said
+
+
+@pytest.mark.parametrize("path", ["create_model", "retrieve_future", "session_heartbeat"])
+@pytest.mark.parametrize("status", [200, 401, 429, 500])
+async def test_a_backend_that_repeats_the_key_tells_it_to_nobody(path: str, status: int) -> None:
+    repeating = httpx.Response(status, json={"error": "invalid key tml-k"}, headers=RETRY_AT_ONCE)
+    response, _ = await sent(f"/api/v1/{path}", repeating, httpx.Response(200, json={}), **{"X-API-Key": "tml-k"})
+    assert "tml-k" not in response.text
+    assert response.headers["content-type"] == "application/json"
+    assert "tml-k" not in str(HEARD)
+
+
+async def test_the_exchange_of_a_key_is_as_the_backend_says() -> None:
+    exchanged = httpx.Response(200, json={"jwt": "eyJ-k"})
+    response, _ = await sent("/api/v1/auth/token", exchanged, **{"X-API-Key": "eyJ-k"})
+    assert response.json() == {"jwt": "eyJ-k"}
 
 
 async def test_results_of_samples_are_told_from_those_of_training() -> None:

@@ -17,9 +17,9 @@ from tinker_atropos.errors import (
 from tinker_atropos.trainer.backend.sdk_calls import gone, refused, translate
 
 
-def status_error(status: int, detail: str = "no such model") -> tinker.APIStatusError:
+def status_error(status: int, body: object = None) -> tinker.APIStatusError:
     response = httpx.Response(status, request=httpx.Request("POST", "http://backend/api/v1/x"))
-    return tinker.APIStatusError(f"Error code: {status}", response=response, body={"detail": detail})
+    return tinker.APIStatusError(f"Error code: {status}", response=response, body=body or {"detail": "no such model"})
 
 
 def failed(category: RequestErrorCategory) -> tinker.RequestFailedError:
@@ -90,6 +90,7 @@ def test_sdk_errors_are_judged_by_the_answer_behind_them(outer: Exception) -> No
     ("error", "message"),
     [
         (status_error(404), "creating: the backend refused: no such model (HTTP 404)"),
+        (status_error(404, body="<h1>Not found</h1>"), "creating: the backend refused: (HTTP 404)"),
         (failed(USER), "creating: the backend refused: out of range"),
         (TimeoutError(), "creating: no answer"),
         (

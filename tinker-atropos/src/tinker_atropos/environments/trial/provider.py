@@ -5,7 +5,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
 from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
-from tinker_atropos.errors import ConfigError
+from tinker_atropos.errors import ConfigError, without_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Provider:
         }
 
     def redact(self, text: str) -> str:
-        """The text without the key: providers repeat it in their refusals, and an environment may print it."""
-        return text.replace(self.key, "[redacted]") if self.key else text
+        """The text without the key: an environment may print it, too."""
+        return without_key(text, self.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tinker import _base_client
 
 from rl_contract.trainer_messages import PauseCause
 from rl_contract.trainer_settings import TrainerSettings
+from tinker_atropos.errors import without_key
 from tinker_atropos.running_time import running_seconds
 from tinker_atropos.trainer.standstill import Standstill
 
@@ -67,7 +68,7 @@ HOUSEKEEPING_PATIENCE: Final = Patience(10.0, pause=3.0)
 
 
 class AnswerMeaning(NamedTuple):
-    """Of an answer: it is one, or asks for patience (`cause`), or is an error that may pass (`said`)."""
+    """Of an answer: it is one of the API's, or asks for patience (`cause`), or is an error that may pass (`said`)."""
 
     cause: PauseCause | None = None
     said: str = ""
@@ -104,8 +105,10 @@ def is_full(said: str) -> bool:
 
 
 def meaning_of(response: httpx.Response) -> AnswerMeaning:
-    """Of one that was read, unless its content is neither JSON nor HTML."""
-    status, kind = response.status_code, response.headers.get("content-type", "")
+    """Of one that was read, unless its content is neither JSON nor HTML. The API speaks JSON: anything else comes from
+    a gateway, whatever its status, and is not quoted.
+    """
+    status, kind = response.status_code, response.headers.get("content-type", "").lower()
     if status < 300 and not ("html" in kind or "json" in kind):
         return ANSWER
     content = response.content
@@ -116,12 +119,14 @@ def meaning_of(response: httpx.Response) -> AnswerMeaning:
         return AnswerMeaning("BackendPaused", _short(reason)) if state.startswith("paused") else ANSWER
     if status < 300:
         return AnswerMeaning(said=f"HTTP {status} with an HTML page: is it a Tinker API?") if "html" in kind else ANSWER
-    said = f"HTTP {status}: {_short(_words(told, kind, content))}".removesuffix(": ")
+    words = _short(_words(told, kind, content))
+    said = f"HTTP {status}: {words}" if words and (told is not None or "html" in kind) else f"HTTP {status}"
     if status == 429:
         return AnswerMeaning("BackendPaused", said)
-    if status in (400, 403, 409, 503) and is_full(said):
+    if status in (400, 403, 409, 503) and is_full(words):
         return AnswerMeaning("BackendFull", said)
-    return AnswerMeaning(said=said) if status >= 500 or status == 408 or status < 400 else ANSWER
+    from_api = told is not None or (status == 400 and not content)  # the SDK knows an empty 400 from Cloudflare
+    return ANSWER if from_api and 400 <= status < 500 and status != 408 else AnswerMeaning(said=said)
 
 
 def _words(told: Any, kind: str, content: bytes) -> str:
@@ -245,17 +250,15 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         heard = _heard(request)
         if heard is None:
-            return await super().send(request, **options)
+            return await self._answer(request, **options)
         pause = FIRST_PAUSE_SECONDS
         while True:
             begun = time.monotonic()
             try:
-                response = await super().send(request, **options)
+                response = await self._answer(request, **options)
             except Exception:
                 HEARD.hear_nothing(heard)
                 raise
-            if response.status_code >= 300 or not response.headers.get("content-type", "").endswith("protobuf"):
-                await response.aread()
             meaning = meaning_of(response)
             of_result, slow_down = heard[1] == "result", meaning.said.startswith("HTTP 429")
             # A result that has failed stays so, the SDK asks again for one that is not there yet, and it holds samples
@@ -273,9 +276,24 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
         took = time.monotonic() - begun
         if of_result and meaning is not ANSWER and took < FIRST_PAUSE_SECONDS:
             await asyncio.sleep(FIRST_PAUSE_SECONDS - took)  # the SDK asks again at once
-        if response.status_code < 300 and meaning.said and meaning.cause is None:  # a page, which the SDK cannot read
-            return httpx.Response(502, text=meaning.said, request=request)
+        if meaning.said and meaning.cause is None:  # what the SDK tries again, also if a page says that a key is bad
+            return httpx.Response(502, json={"detail": meaning.said}, request=request)
         return response
+
+    async def _answer(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        """Read, unless it is a result in protobuf, and without the key that was sent."""
+        response = await super().send(request, **options)
+        if response.status_code < 300 and response.headers.get("content-type", "").endswith("protobuf"):
+            return response
+        await response.aread()
+        key = request.headers.get("x-api-key", "")
+        is_exchange = response.is_success and request.url.path.endswith("/auth/token")  # of the key for another one
+        if is_exchange or not key or key.encode() not in response.content:
+            return response
+        framing = ("content-encoding", "content-length", "transfer-encoding")
+        kept = {name: value for name, value in response.headers.items() if name not in framing}
+        text = without_key(response.text, key)
+        return httpx.Response(response.status_code, headers=kept, text=text, request=request)
 
 
 def _retry_after(response: httpx.Response) -> float | None:

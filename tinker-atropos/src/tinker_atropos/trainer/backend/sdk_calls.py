@@ -180,8 +180,9 @@ def _null_metrics(error: ValidationError) -> list[str]:
 
 def _sentence(error: BaseException) -> str:
     """The backend's own message, without the SDK's wrapping."""
-    if isinstance(error, tinker.APIStatusError) and isinstance(error.body, dict):
-        return f"{error.body.get('detail', error.message)} (HTTP {error.status_code})"
+    if isinstance(error, tinker.APIStatusError):
+        said = f"{error.body.get('detail', error.message)} " if isinstance(error.body, dict) else ""
+        return f"{said}(HTTP {error.status_code})"
     if isinstance(error, tinker.RequestFailedError):
         return error.message.removeprefix("Request failed: ").split(" for self.request_id=")[0]
     if isinstance(error, ValidationError):
