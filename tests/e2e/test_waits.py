@@ -23,7 +23,9 @@ pytestmark = [
 ]
 
 PROGRAM = ROOT / "tests" / "data" / "programs" / "moody_backend.py"
+FREEZER = PROGRAM.with_name("freezer.py")
 DEADLINE_SECONDS, PAUSE_SECONDS = 60, 70
+FREEZE_SECONDS = 45
 STEPS = 1000
 LITTLE_CPU = {"trainer": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"cpu": "100m", "memory": "1Gi"}}}
 CONFIG = {"group_size": 4, "batch_size": 8, **EVERY_GROUP}
@@ -53,14 +55,29 @@ def moody_backend(namespace: str) -> list[dict[str, Any]]:
 
 
 def with_backend(name: str) -> dict[str, Any]:
-    document = runtime(name, resources=LITTLE_CPU, terminationGracePeriodSeconds=120)
+    document = runtime(name, resources=LITTLE_CPU, terminationGracePeriodSeconds=300)
     spec = document["spec"]
     spec["backend"] = spec["backend"] | {"url": "http://moody:8005"}
     spec["defaults"] = {"trainer": {"backend_deadline_seconds": DEADLINE_SECONDS}}
     return document
 
 
-def test_a_backend_that_is_full_pauses_fails_and_is_slow_costs_no_attempt(installed: Kubectl, namespace: str) -> None:
+def freezer(name: str, run_uid: str) -> dict[str, Any]:
+    """A pod in a namespace where pods may see and stop what runs on their node."""
+    container = {
+        "name": "freezer",
+        "image": "tinker-service:dev",
+        "command": ["python", "-c", FREEZER.read_text(), run_uid, str(FREEZE_SECONDS)],
+        "securityContext": {"privileged": True, "runAsUser": 0},
+    }
+    named = {"name": name, "namespace": "default"}
+    spec = {"hostPID": True, "restartPolicy": "Never", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": spec}
+
+
+def test_a_backend_that_waits_fails_and_is_slow_and_a_freeze_cost_no_attempt(
+    installed: Kubectl, namespace: str
+) -> None:
     """The trainer has a tenth of a CPU."""
     kubectl, name = installed, f"moody-{namespace}"[:50]
 
@@ -70,6 +87,9 @@ def test_a_backend_that_is_full_pauses_fails_and_is_slow_costs_no_attempt(instal
     def until_training(reason: str) -> None:
         said = f"--for=jsonpath={{.status.conditions[?(@.type=='Ready')].reason}}={reason}"
         kubectl.patiently("-n", namespace, "wait", said, "rlrun/waits")
+
+    def until_message(told: str) -> None:
+        wait_for(repr(told), lambda: told in status_of(kubectl, namespace, "waits")["message"], seconds=120)
 
     apply(kubectl, namespace, with_backend(name), *moody_backend(namespace))
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "pod/moody")
@@ -91,10 +111,15 @@ def test_a_backend_that_is_full_pauses_fails_and_is_slow_costs_no_attempt(instal
         until_training("Training")
 
         is_now("failing")
-        wait_for(
-            "the answer", lambda: "HTTP 500: boom" in status_of(kubectl, namespace, "waits")["message"], seconds=120
-        )
+        until_message("HTTP 500: boom")
         is_now("")
+        until_training("Training")
+
+        run_uid = kubectl("-n", namespace, "get", "rlrun", "waits", "-o", "jsonpath={.metadata.uid}")
+        apply(kubectl, "default", freezer(name, run_uid))
+        kubectl.patiently("wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{name}")
+        until_message("did not run for 4")
+        until_training("Training")
 
         is_now("slow")
         begun = "until [ -e /tmp/slow ]; do sleep 0.2; done"
@@ -102,13 +127,14 @@ def test_a_backend_that_is_full_pauses_fails_and_is_slow_costs_no_attempt(instal
         trainer = ("-n", namespace, "logs", status_of(kubectl, namespace, "waits")["podName"], "-c", "trainer")
         before = int(re.findall(rf"step (\d+)/{STEPS}", kubectl(*trainer))[-1])
         kubectl("-n", namespace, "patch", "rlrun", "waits", "--type=merge", "-p", '{"spec": {"suspend": true}}')
-        last_words = kubectl(*trainer, "--follow", "--since=60s", "--timestamps", timeout=300)
+        last_words = kubectl(*trainer, "--follow", "--since=60s", "--timestamps", timeout=400)
         kubectl.patiently("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Stopped", "rlrun/waits")
         status = status_of(kubectl, namespace, "waits")
         assert status.get("checkpoint", {}).get("step") == before + 1, f"the step in progress is lost: {last_words}"
         assert (status["attempt"], status.get("failedAttempts", 0)) == (1, 0)
     finally:
         kubectl("delete", "rlruntime", name)
+        kubectl("delete", "pod", name, "--namespace=default", "--ignore-not-found", "--wait=false")
 
 
 def test_a_tenant_without_quota_holds_up_no_other(installed: Kubectl, namespace: str) -> None:

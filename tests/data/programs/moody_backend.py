@@ -1,6 +1,7 @@
 """In front of the Tinker service: passes requests on, unless the file MODE says `full`, `paused`, `failing` or `slow`.
 
-Standard library only. A call that is slow writes the file SLOW when it begins.
+Standard library only. Slow: results are there some time after the first gradient was asked for, which writes the file
+SLOW.
 """
 
 import http.client
@@ -10,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 MODE, SLOW = Path("/tmp/mode"), Path("/tmp/slow")
-SLOW_SECONDS = 30
+SLOW_SECONDS = 120
 HOP = {"connection", "content-length", "date", "host", "server", "transfer-encoding"}
+ACTIVE = {"type": "try_again", "queue_state": "active"}
 PAUSED = {"type": "try_again", "queue_state": "paused_capacity", "queue_state_reason": "short on capacity"}
 REFUSALS = {
     ("full", "create_model"): (400, {"detail": "Maximum number of LoRA adapters (6) reached"}),
@@ -27,14 +29,16 @@ class Handler(BaseHTTPRequestHandler):
         mode, route = MODE.read_text() if MODE.exists() else "", self.path.rpartition("/")[2]
         if mode == "failing" and route != "healthz":
             self._say(500, {"detail": "boom"})
-        elif refusal := REFUSALS.get((mode, route)):
+        elif refusal := REFUSALS.get((mode, route)) or ((408, ACTIVE) if self._is_awaited(route) else None):
             time.sleep(0.2)  # as long polls do, it answers a moment later
             self._say(*refusal)
         else:
-            if mode == "slow" and route == "forward_backward":
-                SLOW.touch()
-                time.sleep(SLOW_SECONDS)
             self._pass_on(body)
+            if mode == "slow" and route == "forward_backward" and not SLOW.exists():
+                SLOW.touch()
+
+    def _is_awaited(self, route: str) -> bool:
+        return route == "retrieve_future" and SLOW.exists() and time.time() < SLOW.stat().st_mtime + SLOW_SECONDS
 
     def _say(self, status: int, told: dict[str, str]) -> None:
         self._send(status, {"content-type": "application/json"}, json.dumps(told).encode())
