@@ -101,6 +101,25 @@ def openenv_environment(**openenv: Any) -> Environment:
     return document.with_changes(status=status)
 
 
+KINDS: dict[str, tuple[str, Environment | None, bool]] = {
+    "bundled": ("sort_digits", None, False),
+    "reasoning-gym": ("reasoning-gym/chain_sum", None, False),
+    "harness": ("harness/sort_digits", None, True),
+    "a file": ("./digits.py", own_environment(), True),
+    "source": ("own/digits", own_environment(), True),
+    "image": ("own/digits", own_environment(source=None, image={"reference": "evil.example/x", "entry": "e.py"}), True),
+    "openenv": ("own/digits", openenv_environment(), False),
+}
+"""Every kind of environment: a name, the RLEnvironment behind it, and whether a user's own code or command runs."""
+
+
+def inputs_of_kind(kind: str, runtime: Runtime, **spec: Any) -> tuple[TrainingRun, RunInputs]:
+    """A run of one of KINDS on `lab`; `spec` in camelCase."""
+    name, own, _ = KINDS[kind]
+    run = make_run(runtime="lab", environment=name, **spec)
+    return run, RunInputs(runtime, choose_environment(name, runtime, CATALOG, own))
+
+
 def own_inputs(run: TrainingRun, runtime: Runtime = TINY, own: Environment | None = None) -> RunInputs:
     """A run's inputs if it names an RLEnvironment."""
     environment = own or own_environment()

@@ -24,8 +24,8 @@ NO_TEACHER: Final = (
     "leave it out, or choose another runtime"
 )
 KEYED_TEACHER: Final = (
-    "the teacher of runtime '%s' has a key, which code of your own could read, and its spec.teacher.ownEnvironments "
-    "does not allow that: leave it out, or ask an administrator"
+    "the teacher of runtime '%s' has a key, which code or a command of your own could read, and its "
+    "spec.teacher.ownEnvironments does not allow that: leave it out, or ask an administrator"
 )
 NO_PRICES: Final = (
     "runtime '%s' has no prices (its spec.backend.prices), and without them nobody knows when a budget is spent: leave "

@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField, is_taskset, needs_image
-from rl_operator.api.environment import Environment
+from rl_operator.api.environment import Environment, runs_apart
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.refusal import field_path
-from rl_operator.api.runtime import Bound, Runtime, RuntimeTeacher
+from rl_operator.api.runtime import Bound, Runtime, RuntimeTeacher, SecretKey
 from rl_operator.api.settings.fields import (
     ROLLOUT_SECONDS,
     SHARED_FIELDS,
@@ -72,8 +72,11 @@ class ChosenEnvironment:
 
     @property
     def runs_own_code(self) -> bool:
-        """Whether code of a user's own has the environment's variables; against an OpenEnv server it is ours."""
-        return self.own is not None and self.own.spec.openenv is None
+        """Whether a user's own code or command can read the environment's variables; what plays against an OpenEnv
+        server is ours. Every question of who may hold a key is this one.
+        """
+        apart = self.own is not None or (self.known is not None and runs_apart(self.known.name))
+        return apart and self.openenv is None
 
     @property
     def openenv(self) -> OpenEnv | None:
@@ -106,6 +109,16 @@ class RunInputs:
         """The environment of an accepted run."""
         assert self.environment.known is not None, "an accepted run has a known environment"
         return self.environment.known
+
+    @property
+    def environment_keys(self) -> tuple[SecretKey, ...]:
+        """Of those that the runtime lists, an RLEnvironment gets what it asks for, which a command cannot: it gets
+        none. What is bundled gets all.
+        """
+        listed, own = self.runtime.spec.secret_environment, self.environment.own
+        if own is not None:
+            return tuple(secret for secret in own.spec.secret_environment if secret in listed)
+        return () if self.environment.runs_own_code else listed
 
     def sections(self, run: TrainingRun) -> Sections:
         """The settings of an accepted run."""

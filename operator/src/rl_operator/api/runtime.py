@@ -142,8 +142,8 @@ class RuntimeTeacher(ApiModel):
     key_secret: SecretKey | None = Field(default=None, description="Where its key is; none: it needs no key.")
     own_environments: bool = Field(
         default=False,
-        description="True: RLEnvironments with code of their own, which can read the key, may use it, too. Without "
-        "keySecret they may anyway.",
+        description="True: RLEnvironments with code of their own and harness/NAME, whose command is a user's, may use "
+        "it, too, and can read the key. Without keySecret they may anyway.",
     )
 
 
@@ -334,7 +334,7 @@ class RuntimeSpec(ApiModel):
         default=(),
         max_length=64,
         description="Secret keys that environments may get, each as the variable of its key's name: bundled ones get "
-        "all of them, an RLEnvironment those that it asks for.",
+        "all of them, an RLEnvironment those that it asks for, harness/NAME none.",
         json_schema_extra=ENVIRONMENT_KEYS,
     )
     environment_egress: tuple[EgressRule, ...] = Field(

@@ -44,18 +44,15 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[k8s.EnvVar]:
 def environment_env_vars(
     run: TrainingRun, inputs: RunInputs, sandbox_host: str, host: str | None = None
 ) -> list[k8s.EnvVar]:
-    """No keys but the teacher's, of a run that learns from it, and those that the runtime lists by name: of them an
-    RLEnvironment gets the ones that it asks for, a bundled one all. `sandbox_host`: where the run's sandboxes are, if
-    any; `host`: where the run's pod serves an environment in its own pod, None: on loopback.
+    """No keys but the teacher's, of a run that learns from it, and `environment_keys`. `sandbox_host`: where the run's
+    sandboxes are, if any; `host`: where the run's pod serves an environment in its own pod, None: on loopback.
     """
-    listed, own = inputs.runtime.spec.secret_environment, inputs.environment.own
     path = environments_path(run.metadata.uid)
     api_url = f"http://{host}:{API_PORT}{path}" if host else API_URL
     inference_url = f"http://{host}:{INFERENCE_PORT}{path}" if host else INFERENCE_URL
     sandboxes = {variables.RL_SANDBOX_HOST: sandbox_host, variables.RL_SANDBOX_PORT: str(SANDBOX_PORT)}
     plain = literals({variables.RL_INFERENCE_URL: inference_url, **(sandboxes if run.spec.sandbox else {})})
-    asked = (secret for secret in (own.spec.secret_environment if own else listed) if secret in listed)
-    keys = [secret_env_var(secret.key, secret) for secret in asked]
+    keys = [secret_env_var(secret.key, secret) for secret in inputs.environment_keys]
     return [*_shared(run, "environment", api_url), *plain, *_teacher(run, inputs), *keys]
 
 

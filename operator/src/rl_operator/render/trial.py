@@ -1,8 +1,8 @@
 """A trial: a provider's models answer an environment's items, before anything is trained. One Job, one container per
 model; the environment runs as it would in its run, with the run's config, and nothing trains.
 
-A user who may create Jobs in a namespace may use its Secrets, too: a trial gives its caller nothing new. An environment
-of a user's own is a stranger's code to that caller: it gets no key at all. A container beside it has the provider's,
+A user who may create Jobs in a namespace may use its Secrets, too: a trial gives its caller nothing new. Code or a
+command of a user's own is a stranger's to that caller: it gets no key at all. A container beside it has the provider's,
 and passes requests on (`tinker-atropos provider`), and a NetworkPolicy bounds whom the pod reaches.
 """
 
@@ -132,12 +132,17 @@ def model_container(index: int) -> str:
     return f"model-{index}"
 
 
+def is_tried_apart(inputs: RunInputs, *, here: bool) -> bool:
+    """Whether the key is in a container beside the models', and a NetworkPolicy bounds the pod."""
+    return inputs.environment.runs_own_code and not here
+
+
 def _pod_spec(
     run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: k8s.Volume, *, here: bool
 ) -> k8s.PodSpec:
     image, resources = environment_image(inputs), environment_resources(inputs)
     names = [model_container(index) for index in range(len(trial.models))]
-    beside = inputs.environment.runs_own_code and not here
+    beside = is_tried_apart(inputs, here=here)
     env_vars = _env_vars(InferenceProvider(url=INFERENCE_URL) if beside else provider)
     return {
         **placement(inputs.runtime),

@@ -3,10 +3,19 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import CATALOG, TINY, catalog_of, make_run, make_runtime, tasksets
+from tests.unit.rl_operator.samples import (
+    CATALOG,
+    KINDS,
+    TINY,
+    catalog_of,
+    inputs_of_kind,
+    make_run,
+    make_runtime,
+    tasksets,
+)
 
 from rl_operator.api.catalog import AbsentFamily, needs_image
-from rl_operator.api.environment import Environment, EnvironmentStatus
+from rl_operator.api.environment import Environment, EnvironmentSpec, EnvironmentStatus, runs_apart
 from rl_operator.api.run_inputs import choose_environment, effective_sections
 from rl_operator.api.runtime import RuntimeStatus
 from rl_operator.api.status_fields import Condition
@@ -103,6 +112,24 @@ def test_where_there_is_no_taskset_at_all_it_is_said_how_to_get_them() -> None:
         assert choose_environment(name, runtime, CATALOG, None).absence == needs_image("lab")
     assert "spec.environmentImage" in needs_image("lab")
     assert choose_environment("sort_digit", runtime, not_installed, None).absence is None
+
+
+def test_every_kind_of_environment_is_known_by_whose_code_it_runs() -> None:
+    """A new library, or a new way to give an environment of one's own, is a row of the table."""
+    ways = EnvironmentSpec.model_fields.keys() - {"resources", "secret_environment"}
+    assert set(KINDS) == {"bundled", "a file", *(each.name for each in CATALOG.families), *ways}
+    own_code = {kind: inputs_of_kind(kind, make_runtime())[1].environment.runs_own_code for kind in KINDS}
+    assert own_code == {kind: expected for kind, (_, _, expected) in KINDS.items()}
+
+
+def test_no_environment_takes_a_command_beside_the_keys() -> None:
+    """Whatever a family is called: its fields say that a user's program runs."""
+    takes = {each.name for each in CATALOG.environments if "command" in CATALOG.completed(each).fields_by_name}
+    assert takes == {name for name in CATALOG.names if runs_apart(name)} != set()
+
+
+def test_code_of_ones_own_that_is_not_read_yet_is_no_less_ones_own() -> None:
+    assert choose_environment("own/maze", TINY, None, own(observed=-1)).runs_own_code
 
 
 def test_later_layers_win() -> None:

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.check.lab import LAB, TOY, check
 from tests.unit.rl_operator.samples import (
     CATALOG,
+    KINDS,
     catalog_of,
     inputs_of,
+    inputs_of_kind,
     make_run,
     make_runtime,
     openenv_environment,
@@ -341,6 +343,14 @@ def test_code_of_ones_own_gets_the_teachers_key_only_if_the_runtime_says_so() ->
     assert taught(TEACHER, own=own_environment(), teacher_top_k=4) == []
     assert taught(KEYED | {"ownEnvironments": True}, own=own_environment(), teacher_top_k=4) == []
     assert taught(KEYED, own=openenv_environment(), teacher_top_k=4) == [], "the code with the key is ours"
+
+
+@pytest.mark.parametrize(("kind", "own_code"), [(kind, own_code) for kind, (_, _, own_code) in KINDS.items()])
+def test_no_kind_of_own_code_gets_the_teachers_key_unasked(kind: str, own_code: bool) -> None:
+    for teacher, refused in ((KEYED, own_code), (KEYED | {"ownEnvironments": True}, False), (TEACHER, False)):
+        run, inputs = inputs_of_kind(kind, make_runtime(teacher=teacher), config={"teacher_top_k": 4})
+        found = [(r.field, r.code) for r in check_run(run, inputs) if "teacher" in r.field]
+        assert found == (NOT_TAUGHT if refused else [])
 
 
 def test_a_default_of_the_environments_own_asks_for_a_teacher_too() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.render.pods import values_of
-from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime, own_inputs
+from tests.unit.rl_operator.samples import KINDS, inputs_of, inputs_of_kind, make_run, make_runtime, own_inputs
 
 from rl_contract.prices import TokenPrices
 from rl_operator.api.run_inputs import ParentRun
@@ -60,6 +60,14 @@ def test_the_environment_gets_only_the_listed_keys() -> None:
     given = values_of(environment_env_vars(run, inputs_of(run, RUNTIME), "sandboxes.team-a.svc"))
     assert given["JUDGE_KEY"] == {"secretKeyRef": {"name": "judge", "key": "JUDGE_KEY"}}
     assert not given.keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_what_is_bundled_gets_a_listed_key_unasked(kind: str) -> None:
+    _, own, own_code = KINDS[kind]
+    given = values_of(environment_env_vars(*inputs_of_kind(kind, RUNTIME), "", "h"))
+    keys = {name for name, value in given.items() if "secretKeyRef" in value}
+    assert keys == ({"JUDGE_KEY"} if own is None and not own_code else set())
 
 
 TAUGHT = make_runtime(teacher={"url": "http://teacher:8100", "keySecret": {"name": "teacher", "key": "k"}})

@@ -7,11 +7,12 @@ import pytest
 import yaml
 from tests.unit.rl_operator.render.pods import containers_of, env_vars_of
 from tests.unit.rl_operator.samples import (
+    KINDS,
     SOURCE_FILES,
     inputs_of,
+    inputs_of_kind,
     make_run,
     make_runtime,
-    own_environment,
     own_inputs,
 )
 
@@ -19,7 +20,7 @@ from rl_operator.api.names import RUN_LABEL
 from rl_operator.api.runtime import InferenceProvider, Runtime
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.network import trial_policy
-from rl_operator.render.trial import Trial, trial_config_map, trial_job, trial_name
+from rl_operator.render.trial import Trial, is_tried_apart, trial_config_map, trial_job, trial_name
 
 PROVIDER = InferenceProvider.model_validate(
     {"url": "https://models.example/v1", "keySecret": {"name": "provider", "key": "api-key"}}
@@ -136,22 +137,20 @@ def test_a_model_name_is_never_shell_or_variable_syntax() -> None:
     assert "--model=$$(KEY)" in command
 
 
-def test_a_strangers_code_is_apart_from_the_key() -> None:
+@pytest.mark.parametrize(("kind", "own_code"), [(kind, own_code) for kind, (_, _, own_code) in KINDS.items()])
+def test_a_strangers_code_is_apart_from_the_key(kind: str, own_code: bool) -> None:
     """Another container has it, with the platform's image even where the author's code is an image of his own."""
-    for own in (
-        own_environment(),
-        own_environment(source=None, image={"reference": "evil.example/x", "entry": "e.py"}),
-    ):
-        run = make_run(environment="own/digits", runtime="lab")
-        job = trial_job(run, own_inputs(run, make_runtime(**KEYS), own), PROVIDER, TRIAL, name="n")
-        spec = job["spec"]["template"]["spec"]
-        [gate] = spec["initContainers"]
+    run, inputs = inputs_of_kind(kind, make_runtime(**KEYS))
+    spec = trial_job(run, inputs, PROVIDER, TRIAL, name="n")["spec"]["template"]["spec"]
+    assert is_tried_apart(inputs, here=False) is own_code
+    assert ("initContainers" in spec) is own_code
+    for gate in spec.get("initContainers", ()):
         assert (gate["image"], gate["restartPolicy"]) == ("tinker-atropos:dev", "Always")
         assert gate["command"][:2] == ["tinker-atropos", "provider"]
         assert env_vars_of(gate)["RL_INFERENCE_API_KEY"] == {"secretKeyRef": {"name": "provider", "key": "api-key"}}
-        for container in spec["containers"]:
-            assert env_vars_of(container) == {"HOME": "/tmp", "RL_INFERENCE_URL": "http://127.0.0.1:8001"}
-            assert "secretKeyRef" not in json.dumps(container)
+    for container in spec["containers"] if own_code else ():
+        assert env_vars_of(container) == {"HOME": "/tmp", "RL_INFERENCE_URL": "http://127.0.0.1:8001"}
+        assert "secretKeyRef" not in json.dumps(container)
 
 
 def test_on_this_machine_code_and_key_are_the_callers() -> None:

@@ -72,10 +72,7 @@ def _runtimes(context: CallContext) -> tuple[dict[str, Runtime], list[Missing]]:
 
 def missing_for(target: Target, namespace: str, inputs: RunInputs) -> tuple[Missing, ...]:
     """For a run with these inputs. What cannot be checked is reported, but never as needed."""
-    own, allowed = inputs.environment.own, inputs.runtime.spec.secret_environment
-    asked = own.spec.secret_environment if own else allowed
-    more = [secret for secret in asked if secret in allowed]
-    return (*missing_in(target, namespace, inputs.runtime, more), *_pending(inputs))
+    return (*missing_in(target, namespace, inputs.runtime, inputs.environment_keys), *_pending(inputs))
 
 
 def missing_in(target: Target, namespace: str, runtime: Runtime, more: Sequence[SecretKey] = ()) -> tuple[Missing, ...]:

@@ -21,7 +21,15 @@ from rl_operator.api.runtime import InferenceProvider, Runtime
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import ForbiddenError, GoneError, InvalidError
 from rl_operator.render.network import trial_policy
-from rl_operator.render.trial import MAX_MODELS, Trial, model_container, trial_config_map, trial_job, trial_name
+from rl_operator.render.trial import (
+    MAX_MODELS,
+    Trial,
+    is_tried_apart,
+    model_container,
+    trial_config_map,
+    trial_job,
+    trial_name,
+)
 from rl_operator.status.text.sentences import redacted, shorten
 from rl_operator.targets.inputs.file_inputs import FileInputs, judged
 from rl_operator.targets.target import JobContainer, JobPod, how_to_supply
@@ -368,13 +376,12 @@ def _start(context: CallContext, run: TrainingRun, asked: InferenceTest) -> JobO
     files = (FileInputs(context.target).files(own) if own else None) or {}
     here = context.target.runs_files
     job = trial_job(run, inputs, provider, trial, name=name, files=sorted(files), here=here)
-    apart = inputs.environment.runs_own_code and not here
-    policy = trial_policy(run, inputs, name, provider.url) if apart else None
+    policy = trial_policy(run, inputs, name, provider.url) if is_tried_apart(inputs, here=here) else None
     try:
         context.target.create_job(job, trial_config_map(run, inputs, trial, name=name, files=files), policy)
     except ForbiddenError as error:
         raise ForbiddenError(
-            f"a test is a Job, a ConfigMap and for an own environment a NetworkPolicy in namespace "
+            f"a test is a Job, a ConfigMap and for code or a command of your own a NetworkPolicy in namespace "
             f"{run.metadata.namespace}, with your rights: ask for the right to create them ({error})"
         ) from error
     return job
