@@ -3,6 +3,7 @@
 import signal
 import socket
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.integration.training.faults import Fault, FaultProxy
@@ -200,6 +201,53 @@ async def test_sigterm_while_the_backend_hangs_ends_in_time_and_says_what_is_los
     assert "stopped on request, but the last" in result["error"]["message"]
     assert result["stepsTrained"] >= 2
     assert result["statePath"].endswith(f"step-{result['stepsTrained']:06d}")
+
+
+@pytest.fixture
+def stopped_while_full(half, scripted_environment, tinker_service, eventually) -> Callable[[Fault], Awaitable[int]]:
+    """The exit code of a trainer of two minibatches a step, which is stopped once a request is turned away."""
+
+    async def stopped(full: Fault) -> int:
+        config = half.write_config(env={"total_steps": 50}, tinker={"num_substeps": 2})
+        await half.start_api()
+        async with FaultProxy(tinker_service.url).running() as proxy:
+            trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_GRACE_SECONDS="600")
+            await half.ready(trainer)
+            proxy.faults = [full]
+
+            async def held() -> bool:
+                return full.hits > 0
+
+            async with scripted_environment():
+                await eventually("a request is turned away", held)
+                trainer.stop()
+                return await trainer.exit_code()
+
+    return stopped
+
+
+def turned_away(path: str, skip: int, status: int) -> Fault:
+    content = {"detail": "max_loras reached"}
+    return Fault("answer", f"POST /api/v1/{path}$", skip=skip, times=None, status=status, content=content)
+
+
+@pytest.mark.parametrize(
+    ("full", "trained"),
+    [
+        (turned_away("forward_backward", skip=4, status=429), 2),
+        (turned_away("save_weights_for_sampler", skip=2, status=400), 3),  # the step itself is trained
+    ],
+)
+async def test_a_stop_ends_the_wait_for_room_and_saves_what_is_trained(half, stopped_while_full, full, trained) -> None:
+    assert await stopped_while_full(full) == 0
+    assert (half.result["outcome"], half.result["stepsTrained"]) == ("stopped", trained)
+    assert half.result["statePath"].endswith(f"step-{trained:06d}")
+
+
+async def test_half_a_step_is_not_saved(half, stopped_while_full) -> None:
+    assert await stopped_while_full(turned_away("forward_backward", skip=5, status=429)) == 4
+    assert (half.result["outcome"], half.result.get("statePath")) == ("failed", None)
+    assert "when the run was stopped, in the middle of a step" in half.result["error"]["message"]
 
 
 async def test_a_stop_waits_for_a_slow_step_as_long_as_the_grace_period_allows(

@@ -51,6 +51,10 @@ class BackendLostError(BackendError):
     training_run_id: str | None = None
 
 
+class WithdrawnError(BackendError):
+    """The run is being stopped, and the backend has not accepted this request."""
+
+
 class CheckpointLostError(RunError):
     """The backend no longer has the checkpoint that the run is to continue from, nor a newer one."""
 

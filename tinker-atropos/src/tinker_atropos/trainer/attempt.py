@@ -24,8 +24,10 @@ from tinker_atropos.errors import (
     EnvironmentLostError,
     RunError,
     SilenceError,
+    WithdrawnError,
 )
 from tinker_atropos.trainer.api_reports import ApiReports
+from tinker_atropos.trainer.backend.answers import HEARD
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.backend.reachability import explained
 from tinker_atropos.trainer.current_weights import CurrentWeights
@@ -322,11 +324,14 @@ class TrainerAttempt:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self.stop.asked:
                 self.generator.closed_because = "the trainer is stopping"
+                HEARD.stopping = True
                 if not await self.stop.ends(training, self.ending.schedule.step_by(self.state.save_seconds)):
                     return "the step in progress did not end in time"
             elif not training.done():
                 self.state.weights_lost.result()
             training.result()
+        except WithdrawnError as error:
+            logger.info("the step in progress is given up: %s", error)
         except (BackendError, BillingError, CredentialsError, DivergedError):
             raise
         except RunError as error:  # from the api or the environment: the weights are good, and worth saving

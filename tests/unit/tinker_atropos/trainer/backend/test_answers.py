@@ -22,6 +22,7 @@ from tinker_atropos.trainer.backend.answers import (
     PATIENCE_SECONDS,
     SAMPLING,
     TRAINING,
+    WITHDRAWN,
     AnswerMeaning,
     BackendAnswers,
     Heard,
@@ -167,6 +168,8 @@ def heard_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for name in ("_pauses", "_troubles", "_alive_until"):
         monkeypatch.setattr(HEARD, name, {})
+    for name in ("stopping", "withdrawn"):
+        monkeypatch.setattr(HEARD, name, False)
     monkeypatch.setattr(HEARD, "clock", clock)
     monkeypatch.setattr(HEARD, "standstill", Standstill(clock=clock))
     return clock
@@ -220,6 +223,21 @@ async def test_a_request_that_is_turned_away_is_sent_again(turned_away: httpx.Re
 async def test_other_answers_are_the_sdks(path: str, answer: httpx.Response) -> None:
     response, asked = await sent(path, answer)
     assert (response.status_code, asked) == (answer.status_code, 1)
+
+
+async def test_a_stop_ends_the_hold_of_a_step_and_of_what_follows_it() -> None:
+    held = asyncio.ensure_future(sent("/api/v1/forward_backward", httpx.Response(429, headers={"retry-after": "300"})))
+    async with asyncio.timeout(60):
+        while HEARD.paused(TRAINING) is None:
+            await asyncio.sleep(0)
+        HEARD.stopping = True
+        assert (await held)[0].status_code == WITHDRAWN
+    assert HEARD.paused(TRAINING) is None
+    assert (await sent("/api/v1/optim_step", httpx.Response(200)))[0].status_code == WITHDRAWN
+    saved, asked = await sent(
+        "/api/v1/save_weights", httpx.Response(429, headers=RETRY_AT_ONCE), httpx.Response(200, json={})
+    )
+    assert (saved.status_code, asked) == (200, 2), "what is trained is saved"
 
 
 @pytest.mark.parametrize("path", ["create_model", "retrieve_future", "asample"])

@@ -162,10 +162,15 @@ class Paused(NamedTuple):
 class BackendAnswers:
     """What was heard last, by what was asked, and by whether it was the request, its result, or the opening of
     something as a whole: the request may be taken while its result has to wait.
+
+    `stopping`: the run is being stopped, and no request of a step is held any longer. From the first one that is
+    `withdrawn` on, so are all others of a step: none may be trained without what came before it.
     """
 
     standstill: Standstill = field(default_factory=Standstill)
     clock: Callable[[], float] = running_seconds
+    stopping: bool = False
+    withdrawn: bool = False
     _pauses: dict[Heard, Paused] = field(default_factory=dict)
     _troubles: dict[Heard, str] = field(default_factory=dict)
     _alive_until: dict[Asked, float] = field(default_factory=dict)
@@ -229,6 +234,11 @@ _UNASKED: Final = ("/session_heartbeat", "/telemetry", "/client/dynamic_config",
 """What the SDK sends by itself: an answer to it says nothing of what was asked."""
 
 
+_OF_A_STEP: Final = ("/forward", "/forward_backward", "/optim_step", "/save_weights_for_sampler")
+WITHDRAWN: Final = 499
+"""The status that the SDK sees of a request that is withdrawn: it does not try that again."""
+
+
 def _heard(request: httpx.Request) -> Heard | None:
     """What an answer to it is about. None: nobody waits for it."""
     path = request.url.path
@@ -251,8 +261,11 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
         heard = _heard(request)
         if heard is None:
             return await self._answer(request, **options)
-        pause = FIRST_PAUSE_SECONDS
+        pause, of_a_step = FIRST_PAUSE_SECONDS, request.url.path.endswith(_OF_A_STEP)
         while True:
+            if of_a_step and HEARD.withdrawn:
+                HEARD.over(heard)
+                return httpx.Response(WITHDRAWN, request=request)
             begun = time.monotonic()
             try:
                 response = await self._answer(request, **options)
@@ -270,7 +283,8 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
             seconds = _retry_after(response) or pause
             HEARD.hear(heard, meaning, seconds)
             await response.aclose()
-            await asyncio.sleep(seconds)
+            if await _held(seconds, of_a_step=of_a_step):
+                HEARD.withdrawn = True
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         HEARD.hear(heard, meaning, BACKOFF_SECONDS)
         took = time.monotonic() - begun
@@ -294,6 +308,16 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
         kept = {name: value for name, value in response.headers.items() if name not in framing}
         text = without_key(response.text, key)
         return httpx.Response(response.status_code, headers=kept, text=text, request=request)
+
+
+async def _held(seconds: float, *, of_a_step: bool) -> bool:
+    """Whether a stop of the run, which another thread tells, has ended the hold."""
+    until = time.monotonic() + seconds
+    while not (of_a_step and HEARD.stopping):
+        if (left := until - time.monotonic()) <= 0:
+            return False
+        await asyncio.sleep(min(left, FIRST_PAUSE_SECONDS))
+    return True
 
 
 def _retry_after(response: httpx.Response) -> float | None:

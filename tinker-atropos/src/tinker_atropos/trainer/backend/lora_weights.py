@@ -25,7 +25,7 @@ from tinker import types
 from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Floats, Ints, SampleRefusedError
-from tinker_atropos.errors import BackendLostError, ConfigError
+from tinker_atropos.errors import BackendLostError, ConfigError, WithdrawnError
 from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.sdk_calls import TinkerSampler, answered, gone, refused, submitted
@@ -44,9 +44,9 @@ class StepOutput:
 
     `logprobs` per datum are under the weights before its optimizer step, as are those of its teacher's tokens
     (`teacher_logprobs`, of taught datums only, [T, K]); `loss_sum` is a SUM over tokens (Tinker's reduction), `sampler`
-    holds the weights after the last step, `optimizer_metrics` is what the backend chooses to say about each gradient,
-    and `seconds` is how long forward_backward, optim_step and snapshot were awaited: they run back to back, so the
-    three add up to the step.
+    holds the weights after the last step (older ones if a stop has withdrawn the snapshot), `optimizer_metrics` is what
+    the backend chooses to say about each gradient, and `seconds` is how long forward_backward, optim_step and snapshot
+    were awaited: they run back to back, so the three add up to the step.
     """
 
     logprobs: list[Floats]
@@ -82,6 +82,7 @@ class Training:
         self.used = used or TokenUse()
         self.call: tuple[str, float] | None = None
         self._base: Sampler | None = None
+        self._latest: Sampler | None = None
 
     @property
     def run_id(self) -> str:
@@ -111,8 +112,9 @@ class Training:
         """An optimizer step for each minibatch, and the snapshot after the last one.
 
         All requests are submitted before the first is awaited: those of an optimizer step land in one clock cycle of
-        the backend. Raises DivergedError if a loss, a gradient or a trained token's logprob is not a finite number, and
-        ConfigError if the backend refuses what a teacher said.
+        the backend. Raises DivergedError if a loss, a gradient or a trained token's logprob is not a finite number,
+        ConfigError if the backend refuses what a teacher said, and WithdrawnError if the weights are still those before
+        the step.
         """
         settings = self._settings
         contents = [
@@ -125,12 +127,19 @@ class Training:
             for (policy, teacher), datums in zip(contents, minibatches, strict=True)
         ]
         snapshot = self._client.save_weights_and_get_sampling_client()
+        futures = [*(each for update in updates for each in update if each), snapshot]
         sent = [datum for policy, teacher in contents for datum in (*policy, *teacher)]
         self.used.train += sum(datum.model_input.length for datum in sent)
         try:
             return await self._answers(minibatches, updates, snapshot, clock)
+        except WithdrawnError as error:
+            # So is what comes after it, each in its turn. Only then the SDK's queue is free for saving.
+            await asyncio.gather(*(asyncio.wrap_future(each.future()) for each in futures), return_exceptions=True)
+            if any(update.optimizer.future().exception() is None for update in updates):
+                raise BackendLostError(f"{error}, in the middle of a step") from error
+            raise
         finally:
-            for future in (*(each for update in updates for each in update if each), snapshot):
+            for future in futures:
                 future.future().cancel()  # what is not done by now must not continue after a failed call
 
     def _adam(self, learning_rate: float, tokens: int) -> types.AdamParams:
@@ -177,9 +186,13 @@ class Training:
             logprobs += policy_rows
             teacher_logprobs += teacher_rows
             loss_sum += minibatch_loss
-        sampler = self._sampler(await self._wait(snapshot, SNAPSHOT))
+        try:
+            self._latest = self._sampler(await self._wait(snapshot, SNAPSHOT))
+        except WithdrawnError:  # nobody samples any more, and the step is trained
+            if self._latest is None:
+                raise
         clock.lap("snapshot")
-        return StepOutput(logprobs, teacher_logprobs, loss_sum, sampler, metrics, clock.seconds)
+        return StepOutput(logprobs, teacher_logprobs, loss_sum, self._latest, metrics, clock.seconds)
 
     async def _gradient(
         self, datums: Sequence[Datum], asked: SubmittedUpdate
@@ -236,7 +249,8 @@ class Training:
         return sampler
 
     async def snapshot(self) -> Sampler:
-        return self._sampler(await self._wait(self._client.save_weights_and_get_sampling_client(), SNAPSHOT))
+        self._latest = self._sampler(await self._wait(self._client.save_weights_and_get_sampling_client(), SNAPSHOT))
+        return self._latest
 
     async def save_state(self, name: str, metadata: Mapping[str, str], ttl_seconds: int | None) -> str:
         """Save weights and optimizer; returns the path that training can continue from. TTL None: kept forever."""

@@ -27,6 +27,7 @@ from tinker_atropos.errors import (
     CredentialsError,
     DivergedError,
     RunError,
+    WithdrawnError,
     in_one_line,
 )
 from tinker_atropos.trainer.backend.answers import (
@@ -37,6 +38,7 @@ from tinker_atropos.trainer.backend.answers import (
     LONGEST_PAUSE_SECONDS,
     SAMPLING,
     TRAINING,
+    WITHDRAWN,
     AnswerMeaning,
     Asked,
     Heard,
@@ -134,6 +136,8 @@ def translate(error: BaseException, doing: str, *, opening: bool = False) -> Run
         return BackendError(f"{doing}: {str(cause) or 'no answer'}")
     if isinstance(cause, ValidationError) and (nulls := _null_metrics(cause)):
         return DivergedError(f"{doing}: the backend answered with numbers that are not finite ({', '.join(nulls)})")
+    if status == WITHDRAWN:
+        return WithdrawnError(f"{doing}: the backend had not accepted it when the run was stopped")
     if status in (401, 403) or (opening and type(cause) is tinker.TinkerError):
         return CredentialsError(f"{doing}: the backend does not accept TINKER_API_KEY: {_sentence(cause)}")
     if status == 402:
