@@ -9,10 +9,10 @@ import pytest
 
 
 @contextlib.contextmanager
-def mounted(folder: Path, size: str) -> Iterator[Path]:
-    """A folder on a disk of that size. Skips the test where none may be mounted."""
+def mounted(folder: Path, size: str, files: int = 0) -> Iterator[Path]:
+    """A folder on a disk of that size, for so many files (0: as many as there may be). Skips the test where none may be mounted."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={files}", "tmpfs", str(folder)]
     try:
         done = subprocess.run(mount, capture_output=True, text=True, check=False)
     except FileNotFoundError:

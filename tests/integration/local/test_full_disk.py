@@ -53,6 +53,11 @@ def test_a_run_that_cannot_start_waits_for_disk_space(scene: Scene, small_disk: 
     scene.check()
 
 
+def test_a_disk_without_room_for_another_file_is_named(process: None, tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "4m", files=10) as folder:
+        assert f"No room is left in {folder} (9 of 10 files free)" in Rlctl(folder)("list", "--local").stderr
+
+
 def test_nothing_new_is_started_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     rlctl, file = Rlctl(small_disk), tmp_path / "run.yaml"
     file.write_text(RUN_FILE.replace("sort_digits}", "sort_digits, runtime: tiny}"))

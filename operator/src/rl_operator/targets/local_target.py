@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 SUCCESSOR_SECONDS = 20.0
 """How long to wait for a supervisor's first look at a run that it takes over: it imports for a second or two."""
 
-SMALLEST_ROOM = 64 * 1024
-"""Bytes that a few objects need."""
+SMALLEST_ROOM, SMALLEST_FILES = 64 * 1024, 16
+"""Bytes and files that a few objects need."""
 
 
 class LocalTarget:
@@ -242,12 +242,19 @@ class LocalTarget:
 
 def _warn_when_full(root: Path, note: Note) -> None:
     """No status of a run would report it: it cannot be written."""
-    if not root.exists() or (usage := shutil.disk_usage(root)).free >= SMALLEST_ROOM:
+    if not root.exists():
+        return
+    usage, disk = shutil.disk_usage(root), os.statvfs(root)
+    no_files = disk.f_files > 0 and disk.f_favail < SMALLEST_FILES  # some file systems do not count them
+    if usage.free >= SMALLEST_ROOM and not no_files:
         return
     written = max((file.stat().st_mtime for file in root.glob("objects/**/*.json")), default=0)
     since = f", nothing was written since {datetime.fromtimestamp(written, UTC):%H:%M} UTC" if written else ""
-    room = f"{usage.free // 10**6} of {usage.total // 10**6} MB free{since}"
-    note(f"No room is left in {root} ({room}): runs wait or train unobserved, and continue by themselves when there is")
+    megabytes = f"{usage.free // 10**6} of {usage.total // 10**6} MB"
+    room = f"{disk.f_favail} of {disk.f_files} files" if no_files else megabytes
+    note(
+        f"No room is left in {root} ({room} free{since}): runs wait or train unobserved, and continue by themselves when there is"
+    )
 
 
 def _short(path: Path) -> str:
