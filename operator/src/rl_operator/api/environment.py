@@ -12,8 +12,12 @@ from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
 from rl_operator.api.status_fields import ConditionsStatus
 
-METADATA: Final = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128")
-"""Link-local addresses and what clouds serve there and nearby: credentials of the node."""
+METADATA: Final = (
+    *("169.254.0.0/16", "fe80::/10"),  # link-local: most clouds
+    *("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),  # Alibaba, Azure, Oracle
+    *("fd00:ec2::/32", "fd20:ce::254/128"),  # AWS, Google
+)
+"""Where clouds serve credentials of the node. Environments connect there by no URL, and by no range that is wider."""
 
 
 def is_own(environment: str) -> bool:

@@ -28,8 +28,18 @@ _CREDENTIALS: Final = "addresses of that kind belong to the node, whose credenti
 
 
 LAST_PORT: Final = 65_535
-_EMBEDDING: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "64:ff9b::/96")))
+_EMBEDDING: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
+_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""Where in such an address the one of IPv4 is, is the network's to choose (RFC 8215)."""
+
 _METADATA: Final = tuple(map(ipaddress.ip_network, METADATA))
+_METADATA_NAMES: Final = frozenset(
+    {"metadata.google.internal", "metadata.goog", "instance-data.ec2.internal", "metadata.tencentyun.com"}
+)
+_LOOPBACK_NAMES: Final = re.compile(r"(.+\.)?localhost|(ip6-)?localhost[46]?(\.localdomain[46]?)?|ip6-loopback")
+"""As hosts files and resolvers have them."""
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def server_faults(environment: Environment, *, local: bool) -> Iterator[Refusal]:
@@ -66,29 +76,31 @@ def _url_faults(url: str, *, local: bool) -> Iterator[Refusal]:
     split = urlsplit(url)
     if int(split.netloc.rpartition("]")[2].partition(":")[2] or 1) > LAST_PORT:
         yield _fault("url", url, f"a port is at most {LAST_PORT}", "OutOfBounds")
-    host = split.hostname or ""
-    address = _address(host)
+    host = (split.hostname or "").rstrip(".")
+    addresses = _addresses(host)
     if local:
         return
-    if address is None and _NUMBERS.fullmatch(host):
+    if any(address in _LOCAL_NAT64 for address in addresses) or (not addresses and _NUMBERS.fullmatch(host)):
         yield _fault("url", url, _SPELLING)
-    elif host.rstrip(".").rpartition(".")[2] == "localhost" or (
-        address is not None and (address.is_loopback or address.is_unspecified)
-    ):
+    elif _LOOPBACK_NAMES.fullmatch(host) or any(each.is_loopback or each.is_unspecified for each in addresses):
         yield _fault("url", url, _OWN_PLACE.format(host))
-    elif address is not None and any(address in known for known in _METADATA):
+    elif host in _METADATA_NAMES or any(address in known for known in _METADATA for address in addresses):
         yield _fault("url", url, _CREDENTIALS)
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """None: it is a name. One of IPv4 in the clothes of IPv6, or behind NAT64, is the one of IPv4."""
+def _addresses(host: str) -> tuple[Address, ...]:
+    """All that it may lead to; none: it is a name. IPv4 in the clothes of IPv6 is mapped, translated (SIIT, NAT64), or
+    in a tunnel (6to4, Teredo).
+    """
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return None
-    if address.version == 4 or not any(address in each for each in _EMBEDDING) or int(address) <= 1:
-        return address
-    return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        return ()
+    if isinstance(address, ipaddress.IPv4Address):
+        return (address,)
+    embeds = any(address in each for each in _EMBEDDING)
+    last = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF) if embeds else None
+    return (address, *filter(None, (last, address.sixtofour, *(address.teredo or ()))))
 
 
 def _fault(name: str, given: object, hint: str, code: RefusalCode = "Inconsistent") -> Refusal:

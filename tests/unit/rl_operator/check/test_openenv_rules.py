@@ -87,7 +87,19 @@ def test_a_server_gets_no_keys() -> None:
         ),
         *("169.254.43518", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.169.254.", "0xa9.254.0251.254"),
         *("[::ffff:127.0.0.1]", "[::127.0.0.1]", "[64:ff9b::169.254.169.254]", "[::ffff:a9fe:a9fe]", "[::1]", "[::]"),
-        *("a.localhost", "010.0.0.7", "1.2.3", "1"),
+        *("[::ffff:0:169.254.169.254]", "[64:ff9b:1::a9fe:a9fe]", "[64:ff9b:1:a9fe:a9:fe00::]", "[2002:a9fe:a9fe::]"),
+        *("[2001:0:a9fe:a9fe::]", "[2001::5601:5601]", "[2002:7f00:1::]"),
+        *("100.100.100.200", "168.63.129.16", "192.0.0.192", "[fd00:ec2::23]", "[fd20:ce::254]", "[fe80::1]"),
+        *("metadata.google.internal", "METADATA.google.internal.", "instance-data.ec2.internal", "metadata.goog"),
+        *(
+            "a.localhost",
+            "ip6-localhost",
+            "ip6-loopback",
+            "localhost4",
+            "localhost.localdomain",
+            "localhost6.localdomain6",
+        ),
+        *("010.0.0.7", "1.2.3", "1"),
     ],
 )
 def test_no_spelling_of_an_address_gets_past(host: str) -> None:
@@ -96,7 +108,11 @@ def test_no_spelling_of_an_address_gets_past(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["10.0.0.7", "1.echo.games.svc", "echo-1", "0xcafe.example.com", "[64:ff9b::10.0.0.7]"]
+    "host",
+    [
+        *("10.0.0.7", "100.100.100.201", "[64:ff9b::10.0.0.7]", "[2002:a00:7::]", "[fd12::7]"),
+        *("1.echo.games.svc", "echo-1", "0xcafe.example.com", "metadata", "metadata.games.svc", "localhost.games.svc"),
+    ],
 )
 def test_addresses_and_names_in_plain_are_taken(host: str) -> None:
     assert faults({"url": f"http://{host}:8000"}) == []

@@ -104,13 +104,17 @@ def test_without_a_peer_nobody_reaches_an_ops_port() -> None:
     assert ops_policy(make_run(), [])["spec"]["ingress"] == []
 
 
+METADATA_V4 = ["169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"]
+METADATA_V6 = ["fe80::/10", "fd00:ec2::/32", "fd20:ce::254/128"]
 EGRESS: dict[str, tuple[str, list[str]]] = {
-    "everything": ("0.0.0.0/0", ["169.254.0.0/16"]),
-    "everything, written otherwise": ("10.9.8.7/0", ["169.254.0.0/16"]),
-    "everything of IPv6": ("::/0", ["fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"]),
-    "a part that holds a metadata service": ("fd00::/8", ["fd00:ec2::254/128", "fd20:ce::254/128"]),
+    "everything": ("0.0.0.0/0", METADATA_V4),
+    "everything, written otherwise": ("10.9.8.7/0", METADATA_V4),
+    "everything of IPv6": ("::/0", METADATA_V6),
+    "a part that holds a metadata service": ("fd00::/8", ["fd00:ec2::/32", "fd20:ce::254/128"]),
+    "carrier-grade NAT's": ("100.64.0.0/10", ["100.100.100.200/32"]),
     "a part that does not": ("203.0.113.0/24", []),
     "the metadata service by name": ("169.254.169.254/32", []),
+    "of another cloud, by name": ("100.100.100.200/32", []),
     "the link-local range by name": ("169.254.0.0/16", []),
     "nonsense, for the API server to refuse": ("anywhere", []),
 }
@@ -135,7 +139,6 @@ def test_names_fit_and_are_known() -> None:
 
 RUN = make_run(environment="own/digits")
 DNS = 53
-METADATA_V6 = ["fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"]
 
 
 def egress(runtime: Any = None, **openenv: Any) -> list[dict[str, Any]]:
@@ -159,7 +162,7 @@ def test_where_the_runtime_lets_environments_out_names_are_resolved() -> None:
 
 ANYWHERE = [
     {"namespaceSelector": {}},
-    {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
+    {"ipBlock": {"cidr": "0.0.0.0/0", "except": METADATA_V4}},
     {"ipBlock": {"cidr": "::/0", "except": METADATA_V6}},
 ]
 GAMES = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "games"}}}]
