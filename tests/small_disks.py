@@ -10,7 +10,9 @@ import pytest
 
 @contextlib.contextmanager
 def mounted(folder: Path, size: str, files: int = 0) -> Iterator[Path]:
-    """A folder on a disk of that size, for so many files (0: as many as there may be). Skips the test where none may be mounted."""
+    """A folder on a disk of that size, for so many files (0: without that limit). Skips the test where none may be
+    mounted.
+    """
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={files}", "tmpfs", str(folder)]
     try:

@@ -251,10 +251,8 @@ def _warn_when_full(root: Path, note: Note) -> None:
     written = max((file.stat().st_mtime for file in root.glob("objects/**/*.json")), default=0)
     since = f", nothing was written since {datetime.fromtimestamp(written, UTC):%H:%M} UTC" if written else ""
     megabytes = f"{usage.free // 10**6} of {usage.total // 10**6} MB"
-    room = f"{disk.f_favail} of {disk.f_files} files" if no_files else megabytes
-    note(
-        f"No room is left in {root} ({room} free{since}): runs wait or train unobserved, and continue by themselves when there is"
-    )
+    room = (f"{disk.f_favail} of {disk.f_files} files" if no_files else megabytes) + f" free{since}"
+    note(f"No room is left in {root} ({room}): runs wait or train unobserved, and continue by themselves when there is")
 
 
 def _short(path: Path) -> str:
