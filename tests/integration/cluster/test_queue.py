@@ -10,7 +10,7 @@ from tests.integration.cluster.admin import RUNTIMES
 from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import OperatorProcess
-from tests.integration.cluster.polling import wait_for
+from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
@@ -117,6 +117,30 @@ def test_a_stopped_run_frees_its_slot_and_waits_for_another(line: Made) -> None:
     made.until_queued("first", 1)
     made.end("second")
     assert made.runs.until_pod(2, "first").endswith("-2")
+
+
+@pytest.mark.parametrize("orphaned", [False, True])
+def test_a_deleted_run_keeps_its_slot_until_its_pod_is_gone(
+    line: Made, operator: OperatorProcess, *, orphaned: bool
+) -> None:
+    made = line(1)
+    runs = made.runs
+    made.apply("first")
+    pod = runs.until_training(name="first")
+    path = f"/api/v1/namespaces/{runs.namespace}/pods/{pod}"
+    made.apply("second")
+    made.until_queued("second", 1)
+    if orphaned:  # what the garbage collector does for --cascade=orphan
+        runs.admin.patch(path, {"metadata": {"ownerReferences": None}})
+    runs.delete("first")
+    wait_for("the pod is being deleted", lambda: "deletionTimestamp" in (runs.kubelet.pod(pod) or {})["metadata"])
+    operator.kill()
+    operator.start()
+    stays("the slot is taken", lambda: made.started() == {"first"}, seconds=2.0)
+    assert runs.status("second")["queue"]["active"] == 1
+    runs.kubelet.remove(pod)
+    made.until_started("second")
+    made.end("second")
 
 
 def test_a_deleted_runtime_takes_its_queue_with_it(line: Made) -> None:

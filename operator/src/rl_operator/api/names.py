@@ -38,6 +38,9 @@ NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 REDISCOVER_ANNOTATION = f"{GROUP}/rediscover"
 """On an RLRuntime or RLEnvironment: a changed value causes its image to be read again."""
 
+RUNTIME_ANNOTATION: Final = f"{GROUP}/runtime"
+"""On a run's own pod: the RLRuntime at which it holds a slot, also once its run is gone."""
+
 STARTED_AS_ANNOTATION = f"{GROUP}/started-as"
 """On a run that was started: its name and uid. If the uid differs, it was restored from a backup."""
 

@@ -150,7 +150,7 @@ async def reconcile(
     `gaps`: where `clock` cannot be relied on, what it knows of its jumps.
     """
     run = client.run(key)
-    await _remove_foreign_finalizers(key, run, client)
+    await _end_left_pods(key, run, client)
     if run is None or run.metadata.deletion_timestamp is not None:
         return None
     if run.status.finished:
@@ -317,7 +317,7 @@ async def _remove_finalizers(run: TrainingRun, client: RunClient) -> None:
     if any(pod.held for pod in own):
         _tell_end(await client.read_run(run.key), client)  # of finished runs, caches keep less than is reported
     for pod in own:
-        if not pod.over and not pod.deleting:  # also the run's own, if someone else wrote that the run is over
+        if _works(pod):  # also the run's own, if someone else wrote that the run is over
             await client.delete_pod(pod)
         if pod.held:
             await client.remove_finalizer(pod)
@@ -331,14 +331,31 @@ def _tell_end(run: TrainingRun | None, client: RunClient) -> None:
         client.record_event(run, kind, finished.reason, run.status.message or "")
 
 
-async def _remove_foreign_finalizers(key: Key, run: TrainingRun | None, client: RunClient) -> None:
-    """Release pods whose run is gone: their result will never be read."""
-    held = [pod for pod in client.pods(key) if pod.held and not _owns(run, pod)]
-    if held and run is None:
+async def _end_left_pods(key: Key, run: TrainingRun | None, client: RunClient) -> None:
+    """Pods whose run is gone: their result will never be read, so they are released. What is orphaned would train on,
+    so they are deleted, too; but not beside a run that was restored: whoever restored it decides about its pods.
+    """
+    left = [pod for pod in client.pods(key) if not _owns(run, pod) and (pod.held or _works(pod))]
+    if left and run is None:
         run = await client.read_run(key)  # the cache may lag behind a run that was applied again
-    for pod in held:
-        if not _owns(run, pod):
+    for pod in left:
+        if _owns(run, pod):
+            continue
+        if _works(pod) and _is_gone(run, pod):
+            await client.delete_pod(pod)
+        if pod.held:
             await client.remove_finalizer(pod)
+
+
+def _works(pod: PodObservation) -> bool:
+    return not pod.over and not pod.deleting
+
+
+def _is_gone(run: TrainingRun | None, pod: PodObservation) -> bool:
+    """Whether the run that the pod was made for is. One whose owner was removed is still its run's, by its labels."""
+    if run is None or run.metadata.deletion_timestamp is not None:
+        return True
+    return pod.made_for[1] not in ("", run.metadata.uid) and not is_restored(run)
 
 
 def _owns(run: TrainingRun | None, pod: PodObservation) -> bool:

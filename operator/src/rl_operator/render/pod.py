@@ -17,6 +17,7 @@ from rl_operator.api.names import (
     ENVIRONMENT_CONTAINER,
     INCARNATION_LABEL,
     POD_FINALIZER,
+    RUNTIME_ANNOTATION,
     SLOT_LABEL,
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
@@ -66,7 +67,8 @@ ANNOTATIONS: Final = {
 
 def pod_template(run: TrainingRun, inputs: RunInputs) -> k8s.PodObject:
     """The pod without an attempt and without its config: `generateName` is the prefix of the attempts' names."""
-    pod = owned_template(run, inputs.runtime, TRAINING_COMPONENT, ANNOTATIONS, _pod_spec(run, inputs))
+    annotations = {**ANNOTATIONS, RUNTIME_ANNOTATION: run.spec.runtime}
+    pod = owned_template(run, inputs.runtime, TRAINING_COMPONENT, annotations, _pod_spec(run, inputs))
     labels = queue_labels(run) | pod["metadata"]["labels"]
     return {**pod, "metadata": {**pod["metadata"], "labels": labels, "finalizers": [POD_FINALIZER]}}
 

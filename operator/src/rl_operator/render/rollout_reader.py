@@ -49,7 +49,8 @@ def rollout_reader_job(run: TrainingRun, pod: k8s.PodObject, suffix: str, ops_to
     labels = helper_labels(run, "rl-rollouts", names.ROLLOUTS_LABEL, run.metadata.uid)
     ours = {*pod_labels(run, names.TRAINING_COMPONENT), names.QUEUE_NAME_LABEL}
     chosen = {name: value for name, value in pod["metadata"]["labels"].items() if name not in ours}
-    noted = {name: value for name, value in pod["metadata"]["annotations"].items() if name not in ANNOTATIONS}
+    our_notes = {*ANNOTATIONS, names.RUNTIME_ANNOTATION}
+    noted = {name: value for name, value in pod["metadata"]["annotations"].items() if name not in our_notes}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

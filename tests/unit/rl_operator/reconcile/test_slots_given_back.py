@@ -5,10 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.simulated_cluster import SimulatedCluster
+from tests.unit.rl_operator.reconcile.simulated_cluster import NAMESPACE, SimulatedCluster, path_of
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
-from rl_operator.api.names import RUN_LABEL
+from rl_operator.api.names import COMPONENT_LABEL, RUN_LABEL, TRAINING_COMPONENT
+from rl_operator.cluster.api_server.resources import PODS, RUNS
 from rl_operator.status.attempt.run_admission import RETRY_AFTER
 from rl_operator.status.observed.observation import format_time
 
@@ -34,8 +35,8 @@ def settle(cluster: SimulatedCluster, seconds: float = 0) -> None:
     end = cluster.api.now + timedelta(seconds=seconds)
     for _ in range(500):
         cluster.deliver_all()
-        due = min(cluster.due.values(), default=end)
-        if due > end:
+        due = min(cluster.due.values(), default=None)
+        if due is None or due > end:
             cluster.api.now = end
             return
         cluster.api.now = max(cluster.api.now, due)
@@ -119,3 +120,55 @@ def test_tries_cost_few_writes(crowded: SimulatedCluster) -> None:
     before = crowded.api.writes
     settle(crowded, 10 * RETRY_SECONDS)
     assert crowded.api.writes - before <= 10 * 4 + 4, "the slot, the refused pod, the slot again"
+
+
+@pytest.fixture
+def trained() -> Iterator[SimulatedCluster]:
+    """One slot, held by a run that trains, and another run that waits for it."""
+    cluster = SimulatedCluster(limit=1)
+    cluster.apply("first")
+    settle(cluster)
+    [pod] = cluster.pods()
+    cluster.play(pod, "Running", {"api": ready(), "trainer": ready(), "environment": ready()})
+    cluster.apply("second")
+    settle(cluster)
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.parametrize("orphaned", [False, True])
+def test_a_deleted_run_keeps_its_slot_until_its_pod_is_gone(trained: SimulatedCluster, *, orphaned: bool) -> None:
+    [pod] = trained.pods()
+    if orphaned:
+        trained.api.edit(path_of(pod), lambda document: document["metadata"].pop("ownerReferences"))
+    trained.delete_run("first")
+    settle(trained, 5)
+    [left] = trained.pods()
+    assert ("deletionTimestamp" in left["metadata"], left["metadata"]["finalizers"]) == (True, [])
+    trained.apply("first")
+    trained.start_operator()
+    settle(trained, 10)
+    assert pods_of(trained) == ["first"], "its name does not make it another run's"
+    assert status(trained, "second")["queue"]["active"] == 1
+    trained.finish(left)
+    settle(trained)
+    assert pods_of(trained) == ["second"]
+
+
+def test_a_run_that_is_being_deleted_holds_a_slot_only_for_its_pod(trained: SimulatedCluster) -> None:
+    """Whatever else keeps the run."""
+    trained.api.edit(RUNS.path(NAMESPACE, "first"), lambda run: run["metadata"].update(finalizers=["a.tenants/own"]))
+    trained.delete_run("first")
+    settle(trained)
+    [left] = trained.pods()
+    trained.finish(left)
+    settle(trained)
+    assert pods_of(trained) == ["second"]
+
+
+def test_a_pod_that_only_carries_a_runs_name_is_left_alone(trained: SimulatedCluster) -> None:
+    metadata = {"name": "strangers", "namespace": NAMESPACE}
+    labels = {RUN_LABEL: "first", COMPONENT_LABEL: TRAINING_COMPONENT}
+    trained.api.put_new(PODS.path(NAMESPACE), {"kind": "Pod", "metadata": {**metadata, "labels": labels}, "spec": {}})
+    settle(trained)
+    assert "strangers" in [pod["metadata"]["name"] for pod in trained.pods()]

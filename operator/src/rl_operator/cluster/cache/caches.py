@@ -251,9 +251,18 @@ class Caches:
             self.live_pods[key] = pod
         else:
             self.live_pods.pop(key, None)
+        self.runtime_queues.pod_changed(key, pod if pod and self._outlives_run(pod) else None)
+
+    def _outlives_run(self, pod: PodObservation) -> bool:
+        name, uid = pod.made_for
+        run = self.runs.get((pod.namespace, name))
+        return not pod.over and (run is None or run.metadata.uid != uid or run.metadata.deletion_timestamp is not None)
 
     def _run_changed(self, key: Key, run: TrainingRun | None) -> None:
         self.unstarted.changed(key, run)
+        for pod in self.pods.of_run(key):  # first: no slot is free in between
+            own = (pod.namespace, pod.name)
+            self.runtime_queues.pod_changed(own, pod if self._outlives_run(pod) else None)
         self.runtime_queues.changed(key, run)
 
     def _runtime_changed(self, key: Key, _: Runtime | UnreadableRuntime | None) -> None:

@@ -1,6 +1,7 @@
 """Indexes over the cache of runs, updated by its changes: none of them costs a scan of all runs.
 
 `RuntimeQueues`: the slots of runtimes that limit their active runs: which runs hold one, which wait, and which to wake.
+A pod that still works and whose run is deleted or gone holds that slot until it is over.
 The rule itself is in `status/attempt/run_admission.py`. A claim holds a run's slot between the decision to start it
 and the cache's update: without it, concurrent reconciles would all take the last slot.
 """
@@ -28,6 +29,7 @@ from rl_operator.status.attempt.run_admission import (
     waits_in_queue,
 )
 from rl_operator.status.attempt.view import QueuePosition
+from rl_operator.status.observed.observation import PodObservation
 
 OnChange = Callable[[Key], None]
 
@@ -144,6 +146,13 @@ class RuntimeQueues:
         state = _state(run) if run else None
         self._replace(key, QueueEntry(run.spec.runtime, state, self._order_of(run)) if run and state else None)
 
+    def pod_changed(self, key: Key, pod: PodObservation | None) -> None:
+        """A pod outlives its run; None: it is over, or its run is there and counts."""
+        namespace, name = key
+        order = 0, "", f"pod/{name}", namespace  # no run has such a name
+        holds = pod is not None and pod.runtime
+        self._replace(_key(order), QueueEntry(holds, QueueState.HOLDS, order) if holds else None)
+
     @contextmanager
     def claimed(self, run: TrainingRun) -> Iterator[None]:
         """Hold a slot while the run's start is written.
@@ -239,6 +248,8 @@ class RuntimeQueues:
 
 
 def _state(run: TrainingRun) -> QueueState | None:
+    if run.metadata.deletion_timestamp is not None:
+        return None
     if holds_slot(run):
         return QueueState.HOLDS
     if gave_slot_back(run):

@@ -32,6 +32,9 @@ from rl_operator.api.names import (
     OUR_CONTAINERS,
     POD_FINALIZER,
     QUEUE_NAME_LABEL,
+    RUN_LABEL,
+    RUN_UID_LABEL,
+    RUNTIME_ANNOTATION,
     SLOT_LABEL,
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
@@ -200,6 +203,12 @@ class PodObservation:
     scheduled_at: datetime | None = None
     """When the scheduler found a node for it."""
 
+    made_for: tuple[str, str] = ("", "")
+    """Name and uid of its run by its labels, which stay when it is orphaned."""
+
+    runtime: str = ""
+    """Of a run's own pod: where it takes a slot."""
+
     ops_token: str = field(default="", repr=False)
     """What its trainer's ops port asks for."""
 
@@ -269,6 +278,8 @@ def observe_pod(pod: PodObject) -> PodObservation:
         mounts=_mounts(pod) if node and unprepared else (),
         unready_since=_since(conditions, "ContainersReady", "False"),
         queue=labels.get(QUEUE_NAME_LABEL),
+        made_for=(labels.get(RUN_LABEL, ""), labels.get(RUN_UID_LABEL, "")),
+        runtime=metadata.get("annotations", {}).get(RUNTIME_ANNOTATION, ""),
         ops_token=ops_token_of(pod),
     )
 

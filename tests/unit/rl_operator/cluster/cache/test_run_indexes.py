@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.rl_operator.samples import make_run
+from tests.unit.rl_operator.status.builders import make_pod, ready
 
 from rl_operator.api.runtime import Limits
 from rl_operator.api.status_fields import QueueStatus, RunStatus
@@ -198,6 +200,19 @@ def test_a_free_slot_is_offered_to_those_that_gave_theirs_back_first(slots: Reco
     slots.heard()
     slots.queues.changed(key("active"), None)
     assert slots.heard() == ["gave-back", "later"]
+
+
+def test_a_pod_that_outlives_its_run_takes_the_slot(slots: RecordedLine) -> None:
+    pod = replace(make_pod(ready(), ready()), runtime="tiny")
+    slots.hold(run("active", ACTIVE), FIRST)
+    slots.heard()
+    slots.queues.pod_changed(key("active"), pod)
+    slots.queues.changed(key("active"), None)
+    assert (slots.heard(), slots.position(FIRST)) == ([], (1, 0))
+    slots.hold(run("active", created=3))
+    assert slots.position(FIRST) == (1, 0), "a run may have its name"
+    slots.queues.pod_changed(key("active"), None)
+    assert slots.heard() == ["first"]
 
 
 def test_two_runs_whose_pods_cannot_be_created_do_not_wake_each_other(slots: RecordedLine) -> None:
