@@ -92,8 +92,8 @@ WAITED_OUT = (
     Case("saving pauses", (result_of("SaveWeights", skip=1),), deadline=3),
     Case("a limit of the rate", (turned_away("asample", 429, ADAPTERS, skip=9),), deadline=3),
     Case(
-        "a limit of the rate that asks for patience",
-        (turned_away("forward_backward", 429, {"detail": "slow down"}, skip=2, headers="Retry-After: 1\r\n"),),
+        "an outage that asks for patience",
+        (turned_away("forward_backward", 503, {"detail": "maintenance"}, skip=2, headers="Retry-After: 1\r\n"),),
         deadline=3,
     ),
     Case("no room for a sampler", (turned_away("save_weights_for_sampler", 503, ADAPTERS, skip=2),), deadline=3),
@@ -101,7 +101,7 @@ WAITED_OUT = (
         "lost, and paused while it is opened again",
         (
             on("forward_backward", "answer", status=422, skip=3),
-            turned_away("load_weights", 400, ADAPTERS),
+            turned_away("load_weights", 400, {"detail": "You have reached your limit of 3 concurrent runs"}),
         ),
         rebuilds=1,
         deadline=3,

@@ -50,6 +50,22 @@ FULL = (
     "Server is full",
     "RESOURCE_EXHAUSTED: all replicas busy",
     "Quota exceeded",
+    "Number of LoRA adapters exceeds max_loras=4",
+    "You have reached your limit of 3 concurrent training runs",
+    "max_lora_adapters (8) exceeded",
+    "At most 4 LoRA adapters can be loaded",
+    "cannot create more than 4 models",
+    "All adapter slots are used",
+    "Maximum number of LoRA adapters (32) reached for rank 64",
+    "Maximum number of LoRA adapters reached (max batch size 8)",
+    "Maximum concurrent models (4) reached for this token",
+    "Concurrent model limit of 5 reached",
+    "You have hit your concurrent session limit",
+    "too many concurrent requests, try again later",
+    "no free worker for this model; please retry",
+    "Server at maximum capacity",
+    "Only 8 adapters allowed at the same time",
+    "Overloaded",
 )
 WRONG = (
     "LoRA rank 64 exceeds the maximum of 32",
@@ -64,6 +80,17 @@ WRONG = (
     "learning_rate must be at most 1",
     "Validation error at model.base_model: field required",
     "model Qwen/x is not available for training",
+    "model Qwen3-Max is unknown; available models: Qwen3-8B, Qwen3-32B",
+    "There is no model Qwen/x; these models are available: Qwen3-8B",
+    "Only models of the Qwen family are supported",
+    "models with full fine-tuning are not supported",
+    "rank 64 exceeds the maximum for models of this size",
+    "maximum context length exceeded by 4 tokens",
+    "request too large: the limit is 4 MB",
+    "the checkpoint belongs to another session",
+    "this API key has expired",
+    "the name attempt-1 is already in use",
+    "the optimizer is used by no adapter",
     "",
 )
 
@@ -82,6 +109,7 @@ def paused(state: str, reason: str | None = None) -> dict[str, Any]:
     return {"type": "try_again", "queue_state": state, "queue_state_reason": reason}
 
 
+AT_WORK = AnswerMeaning(at_work=True)
 LOGIN = httpx.Response(200, html="<title>Log in</title>")
 
 MEANINGS: dict[str, tuple[httpx.Response, AnswerMeaning]] = {
@@ -93,8 +121,28 @@ MEANINGS: dict[str, tuple[httpx.Response, AnswerMeaning]] = {
         httpx.Response(200, json=paused("paused_rate_limit")),
         AnswerMeaning("BackendPaused", "its rate limit is reached"),
     ),
-    "at work": (httpx.Response(408, json=paused("active")), ANSWER),
-    "at work, and says no more": (httpx.Response(408, json={"type": "try_again"}), ANSWER),
+    "paused, for a reason of its own": (
+        httpx.Response(408, json=paused("maintenance")),
+        AnswerMeaning("BackendPaused", "maintenance"),
+    ),
+    "at work": (httpx.Response(408, json=paused("active")), AT_WORK),
+    "at work, and says no more": (httpx.Response(408, json={"type": "try_again"}), AT_WORK),
+    "away for a while": (
+        httpx.Response(503, html="<h1>Busy</h1>", headers={"retry-after": "60"}),
+        AnswerMeaning("BackendPaused", "HTTP 503: an HTML page"),
+    ),
+    "overloaded for a while": (
+        httpx.Response(529, headers={"retry-after": "60"}),
+        AnswerMeaning("BackendPaused", "HTTP 529"),
+    ),
+    "overloaded": (
+        httpx.Response(529, json={"error": {"message": "Overloaded"}}),
+        AnswerMeaning("BackendFull", "HTTP 529: Overloaded"),
+    ),
+    "full, as a fault": (
+        httpx.Response(500, json={"detail": ADAPTERS}),
+        AnswerMeaning("BackendFull", f"HTTP 500: {ADAPTERS}"),
+    ),
     "a gateway's own timeout": (
         httpx.Response(408, text="stream timeout"),
         AnswerMeaning(said="HTTP 408"),
@@ -199,6 +247,8 @@ async def sent(path: str, *answers: httpx.Response, **headers: str) -> tuple[htt
         httpx.Response(408, json=paused("paused_capacity"), headers=RETRY_AT_ONCE),
         httpx.Response(429, headers={"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}),
         httpx.Response(429, headers={"retry-after": "soon"}),
+        httpx.Response(429, headers={"retry-after": "Wed, 21 Oct 99999 07:28:00 GMT"}),
+        httpx.Response(503, html="<h1>Busy</h1>", headers=RETRY_AT_ONCE),
         httpx.Response(429, headers={"retry-after": "-3"}),
     ],
 )
@@ -313,6 +363,16 @@ async def test_what_is_asked_is_known_in_the_sdks_thread() -> None:
 
     assert await submitted("listing", Patience(30), asked, asked=HOUSEKEEPING) == HOUSEKEEPING
     assert await submitted("creating", Patience(30), asked) == TRAINING
+
+
+def test_a_pause_whose_cause_changes_is_one(heard_clock: Clock) -> None:
+    for second in range(0, 60, 2):
+        heard_clock.seconds = second
+        HEARD.hear(RESULT, AnswerMeaning("BackendFull" if second % 4 else "BackendPaused", "x"))
+        HEARD.look()
+    paused = HEARD.paused(TRAINING)
+    assert paused is not None
+    assert (paused.since, HEARD.standstill.seconds) == (0, 58)
 
 
 def test_a_pause_of_what_is_no_longer_asked_is_over(heard_clock: Clock) -> None:

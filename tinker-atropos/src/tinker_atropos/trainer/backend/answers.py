@@ -5,6 +5,7 @@ that is turned away for want of room is sent again from here, with growing pause
 """
 
 import asyncio
+import contextlib
 import contextvars
 import email.utils
 import re
@@ -68,39 +69,42 @@ HOUSEKEEPING_PATIENCE: Final = Patience(10.0, pause=3.0)
 
 
 class AnswerMeaning(NamedTuple):
-    """Of an answer: it is one of the API's, or asks for patience (`cause`), or is an error that may pass (`said`)."""
+    """Of an answer: it is one of the API's, or asks for patience (`cause`), or is an error that may pass (`said`),
+    or it says that a result is not there yet (`at_work`).
+    """
 
     cause: PauseCause | None = None
     said: str = ""
+    at_work: bool = False
 
 
 ANSWER: Final = AnswerMeaning()
 
 QUEUE_STATES: Final = {"paused_capacity": "it is short on capacity", "paused_rate_limit": "its rate limit is reached"}
 
-_ROOM: Final = r"(?:adapter|lora|slot|session|model|client|run|job|request|worker|replica|sampler|gpu)s?"
-_GONE: Final = r"(?:reached|exceeded|exhausted|full|used up)"
+_HELD: Final = r"(?:adapter|lora|slot|session|model|client|run|job|request|worker|replica|sampler|gpu)"
 _FULL: Final = re.compile(
-    rf"\b(?:max\w*|limit|quota|number)\b.*\b(?:{_ROOM}|capacity)\b.*\b{_GONE}"
-    rf"|\b{_ROOM}\b.*\b(?:limit|quota|capacity)\b.*\b{_GONE}"
-    rf"|\b(?:limit|quota|capacity|max_{_ROOM})\b(?: \(?\w+\)?)? {_GONE}"
-    rf"|\btoo many\b.*\b{_ROOM}\b"
-    rf"|\b(?:no|none|not enough|insufficient)\b.*\b(?:free|available|idle|left|remaining)\b.*\b{_ROOM}\b"
-    rf"|\b(?:no|none|not enough|insufficient)\b.*\b{_ROOM}\b.*\b(?:free|available|idle|left|remaining)\b"
-    r"|\b(?:no|at|over|out of|not enough|insufficient) (?:\w+ )?(?:capacity|room|gpus?|slots)\b"
-    rf"|\ball\b.*\b{_ROOM}\b.*\b(?:in use|busy|occupied|taken|full)"
-    r"|\b(?:server|backend|engine|cluster|service) is (?:\w+ )?(?:full|busy|overloaded)|\bresource.?exhausted\b",
+    r"capacity|quota|overloaded|exhausted|\bno (?:free|idle)\b"
+    r"|\b(?:is|are) (?:\w+ )?(?:full|busy)\b|\ball\b[^,;:.]* (?:full|busy|occupied|in use|used|taken)\b"
+    rf"|(?=.*(?<![a-z])(?:{_HELD}s\b|{_HELD} (?:limit|slot)|concurrent)).*"
+    r"\b(?:limits?|maximum|at most|more than|only \d+|too many|exceed\w*|reached|no\b[^,;:.]* available)\b",
     re.IGNORECASE | re.DOTALL,
 )
+"""Of what everyone shares there is too little; or of what a backend holds for somebody, counted, there is a limit."""
+
+_ASIDE: Final = re.compile(r"\([^)]*\)| for .*", re.DOTALL)
 _OF_THE_REQUEST: Final = re.compile(
     r"(?:^|[^a-z])(?:rank|length|tokens?|context|prompt|batch|size|bytes|dimension|sequences?|seq|top_k)(?:$|[^a-z])",
     re.IGNORECASE,
 )
 """What a request asks for is too much: no waiting helps."""
 
+MAY_BE_FULL: Final = (400, 403, 409, 422, 500, 503, 507, 529)
+
 
 def is_full(said: str) -> bool:
     """Whether a refusal says that there is no room now, rather than that the request is wrong."""
+    said = _ASIDE.sub("", said)
     return _FULL.search(said) is not None and _OF_THE_REQUEST.search(said) is None
 
 
@@ -114,17 +118,17 @@ def meaning_of(response: httpx.Response) -> AnswerMeaning:
     content = response.content
     told = _read(content) if "json" in kind else None
     if isinstance(told, dict) and told.get("type") == "try_again" and (status < 300 or status == 408):
-        state = str(told.get("queue_state") or "")
+        state = str(told.get("queue_state") or "active")
         reason = str(told.get("queue_state_reason") or QUEUE_STATES.get(state, state))
-        return AnswerMeaning("BackendPaused", _short(reason)) if state.startswith("paused") else ANSWER
+        return AnswerMeaning(at_work=True) if state == "active" else AnswerMeaning("BackendPaused", _short(reason))
     if status < 300:
         return AnswerMeaning(said=f"HTTP {status} with an HTML page: is it a Tinker API?") if "html" in kind else ANSWER
     words = _short(_words(told, kind, content))
     said = f"HTTP {status}: {words}" if words and (told is not None or "html" in kind) else f"HTTP {status}"
-    if status == 429:
-        return AnswerMeaning("BackendPaused", said)
-    if status in (400, 403, 409, 503) and is_full(words):
+    if status in MAY_BE_FULL and is_full(words):
         return AnswerMeaning("BackendFull", said)
+    if status == 429 or (status in (503, 529) and "retry-after" in response.headers):
+        return AnswerMeaning("BackendPaused", said)
     from_api = told is not None or (status == 400 and not content)  # the SDK knows an empty 400 from Cloudflare
     return ANSWER if from_api and 400 <= status < 500 and status != 408 else AnswerMeaning(said=said)
 
@@ -185,7 +189,7 @@ class BackendAnswers:
             self._pauses.pop(heard, None)
         else:
             until, before = now + again_in, self._pauses.get(heard)
-            since = before.since if before and before.cause == meaning.cause else now
+            since = before.since if before else now
             self._pauses[heard] = Paused(meaning.cause, meaning.said, since, until)
         self._troubles.pop(heard, None)
         self._alive_until[heard[0]] = max(until, self.alive_until(heard[0]))
@@ -219,11 +223,11 @@ class BackendAnswers:
                 self.over(heard)
         longest = filter(None, map(self.paused, (TRAINING, SAMPLING)))
         told = {each.cause: each for each in longest if now - each.since >= PATIENCE_SECONDS}
+        for cause, paused in told.items():
+            self.standstill.begin(cause, paused.reason, now - paused.since)
         causes: Iterable[PauseCause] = ("BackendPaused", "BackendFull")
-        for cause in causes:
-            if paused := told.get(cause):
-                self.standstill.begin(cause, paused.reason, now - paused.since)
-            else:
+        for cause in causes:  # only then: one pause that has several causes is counted once
+            if cause not in told:
                 self.standstill.end(cause)
 
 
@@ -273,10 +277,11 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
                 HEARD.hear_nothing(heard)
                 raise
             meaning = meaning_of(response)
-            of_result, slow_down = heard[1] == "result", meaning.said.startswith("HTTP 429")
+            of_result, status = heard[1] == "result", response.status_code
+            turned_away = meaning.cause == "BackendPaused" and status >= 429
             # A result that has failed stays so, the SDK asks again for one that is not there yet, and it holds samples
             # back by itself, all of them together. It gives up after minutes, which is enough for housekeeping.
-            left_to_sdk = not slow_down if of_result else slow_down and request.url.path.endswith("/asample")
+            left_to_sdk = not turned_away if of_result else status == 429 and request.url.path.endswith("/asample")
             left_to_sdk = left_to_sdk or heard[0] == HOUSEKEEPING
             if meaning.cause is None or left_to_sdk:
                 break
@@ -288,7 +293,7 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         HEARD.hear(heard, meaning, BACKOFF_SECONDS)
         took = time.monotonic() - begun
-        if of_result and meaning is not ANSWER and took < FIRST_PAUSE_SECONDS:
+        if of_result and meaning != ANSWER and took < FIRST_PAUSE_SECONDS:
             await asyncio.sleep(FIRST_PAUSE_SECONDS - took)  # the SDK asks again at once
         if meaning.said and meaning.cause is None:  # what the SDK tries again, also if a page says that a key is bad
             return httpx.Response(502, json={"detail": meaning.said}, request=request)
@@ -322,12 +327,11 @@ async def _held(seconds: float, *, of_a_step: bool) -> bool:
 
 def _retry_after(response: httpx.Response) -> float | None:
     """In seconds, as far as it is followed; None if it says nothing that makes sense."""
-    said = response.headers.get("retry-after", "")
-    try:
+    said, seconds = response.headers.get("retry-after", ""), 0.0
+    with contextlib.suppress(ValueError):
+        said = str(email.utils.parsedate_to_datetime(said).timestamp() - time.time())
+    with contextlib.suppress(ValueError):
         seconds = float(said)
-    except ValueError:
-        moment = email.utils.parsedate_tz(said)
-        seconds = email.utils.mktime_tz(moment) - time.time() if moment else 0.0
     return min(seconds, LONGEST_ASKED_SECONDS) if seconds > 0 else None
 
 

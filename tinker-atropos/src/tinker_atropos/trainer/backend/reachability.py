@@ -93,7 +93,8 @@ async def why_silent(base_url: str, seconds: float = PROBE_SECONDS) -> str | Non
             response = await client.get(f"{base_url.rstrip('/')}/api/v1/healthz")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         return reason(error, host)
-    return f"it answers {meaning_of(response).said}" if response.status_code >= 500 else None
+    meaning = meaning_of(response)  # what asks for patience does answer: calls wait for it
+    return f"it answers {meaning.said}" if response.status_code >= 500 and meaning.cause is None else None
 
 
 def reason(error: BaseException, host: str) -> str:
