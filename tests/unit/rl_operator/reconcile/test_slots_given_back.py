@@ -123,7 +123,7 @@ def test_tries_cost_few_writes(crowded: SimulatedCluster) -> None:
 
 
 @pytest.fixture
-def trained() -> Iterator[SimulatedCluster]:
+def occupied() -> Iterator[SimulatedCluster]:
     """One slot, held by a run that trains, and another run that waits for it."""
     cluster = SimulatedCluster(limit=1)
     cluster.apply("first")
@@ -137,38 +137,38 @@ def trained() -> Iterator[SimulatedCluster]:
 
 
 @pytest.mark.parametrize("orphaned", [False, True])
-def test_a_deleted_run_keeps_its_slot_until_its_pod_is_gone(trained: SimulatedCluster, *, orphaned: bool) -> None:
-    [pod] = trained.pods()
+def test_a_deleted_run_keeps_its_slot_until_its_pod_is_gone(occupied: SimulatedCluster, *, orphaned: bool) -> None:
+    [pod] = occupied.pods()
     if orphaned:
-        trained.api.edit(path_of(pod), lambda document: document["metadata"].pop("ownerReferences"))
-    trained.delete_run("first")
-    settle(trained, 5)
-    [left] = trained.pods()
+        occupied.api.edit(path_of(pod), lambda document: document["metadata"].pop("ownerReferences"))
+    occupied.delete_run("first")
+    settle(occupied, 5)
+    [left] = occupied.pods()
     assert ("deletionTimestamp" in left["metadata"], left["metadata"]["finalizers"]) == (True, [])
-    trained.apply("first")
-    trained.start_operator()
-    settle(trained, 10)
-    assert pods_of(trained) == ["first"], "its name does not make it another run's"
-    assert status(trained, "second")["queue"]["active"] == 1
-    trained.finish(left)
-    settle(trained)
-    assert pods_of(trained) == ["second"]
+    occupied.apply("first")
+    occupied.start_operator()
+    settle(occupied, 10)
+    assert pods_of(occupied) == ["first"], "its name does not make it another run's"
+    assert status(occupied, "second")["queue"]["active"] == 1
+    occupied.finish(left)
+    settle(occupied)
+    assert pods_of(occupied) == ["second"]
 
 
-def test_a_run_that_is_being_deleted_holds_a_slot_only_for_its_pod(trained: SimulatedCluster) -> None:
+def test_a_run_that_is_being_deleted_holds_a_slot_only_for_its_pod(occupied: SimulatedCluster) -> None:
     """Whatever else keeps the run."""
-    trained.api.edit(RUNS.path(NAMESPACE, "first"), lambda run: run["metadata"].update(finalizers=["a.tenants/own"]))
-    trained.delete_run("first")
-    settle(trained)
-    [left] = trained.pods()
-    trained.finish(left)
-    settle(trained)
-    assert pods_of(trained) == ["second"]
+    occupied.api.edit(RUNS.path(NAMESPACE, "first"), lambda run: run["metadata"].update(finalizers=["a.tenants/own"]))
+    occupied.delete_run("first")
+    settle(occupied)
+    [left] = occupied.pods()
+    occupied.finish(left)
+    settle(occupied)
+    assert pods_of(occupied) == ["second"]
 
 
-def test_a_pod_that_only_carries_a_runs_name_is_left_alone(trained: SimulatedCluster) -> None:
+def test_a_pod_that_only_carries_a_runs_name_is_left_alone(occupied: SimulatedCluster) -> None:
     metadata = {"name": "strangers", "namespace": NAMESPACE}
     labels = {RUN_LABEL: "first", COMPONENT_LABEL: TRAINING_COMPONENT}
-    trained.api.put_new(PODS.path(NAMESPACE), {"kind": "Pod", "metadata": {**metadata, "labels": labels}, "spec": {}})
-    settle(trained)
-    assert "strangers" in [pod["metadata"]["name"] for pod in trained.pods()]
+    occupied.api.put_new(PODS.path(NAMESPACE), {"kind": "Pod", "metadata": {**metadata, "labels": labels}, "spec": {}})
+    settle(occupied)
+    assert "strangers" in [pod["metadata"]["name"] for pod in occupied.pods()]
