@@ -204,10 +204,10 @@ FINDINGS: dict[str, dict[str, View]] = {
         "backoffLimit reached": make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD),
         "suspended after its last failure": make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD, spec=SUSPENDED),
     },
-    "FAILED BackendUnreachable REST": {
+    "FAILED ProcessSilent REST": {
         "five attempts without a new step": make_view(
-            {**ended("BackendUnreachable", attempts=5, steps=7), "attempt": 6},
-            pod=ended_pod(terminated(4, failed_result("backend", "gone"))),
+            {**ended("ProcessSilent", attempts=5, steps=7), "attempt": 6},
+            pod=ended_pod(terminated(1, failed_result("silence", "gone"))),
         )
     },
     "SUCCEEDED Succeeded REST": {
