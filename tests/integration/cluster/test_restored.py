@@ -86,8 +86,8 @@ def test_an_unfinished_restored_run_rests_until_it_is_requested(runs: RunsNamesp
     runs.succeed(pod)
 
 
-def test_objects_a_backup_tool_restores_before_the_run_are_named_and_released(runs: RunsNamespace) -> None:
-    """In Velero's order: ConfigMaps, pods, and finally the runs; without owners, with finalizers."""
+def test_pods_that_a_backup_tool_restores_are_deleted_before_the_run_and_named_after_it(runs: RunsNamespace) -> None:
+    """Velero restores pods before runs; without owners, with finalizers."""
     pod = runs.train()
     backup, found = Backup(runs), runs.kubelet.pod(pod)
     copied = {"labels": found["metadata"]["labels"], "finalizers": found["metadata"]["finalizers"]}
@@ -97,11 +97,15 @@ def test_objects_a_backup_tool_restores_before_the_run_are_named_and_released(ru
     wait_for("nothing of it is left", runs.empty)
     metadata = {"name": pod, "namespace": runs.namespace, **copied}
     spec = {field: value for field, value in found["spec"].items() if field != "nodeName"}
-    runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/pods", {"metadata": metadata, "spec": spec})
-    runs.kubelet.start(pod)
+    restored = {"metadata": metadata, "spec": spec}
+    runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/pods", restored)
+    wait_for("a pod of no run is deleted", lambda: not backup.of_pod(pod))
     runs.create(backup.document)
+    runs.until_reason("Suspended", "Restored")
+    runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/pods", restored)
+    runs.kubelet.start(pod)
     runs.until_reason("Suspended", "Restored", f"Pod {pod} came back with it and works unwatched: delete it.")
-    assert not backup.of_pod(pod).get("finalizers"), "it can be deleted"
+    wait_for("it can be deleted", lambda: not backup.of_pod(pod).get("finalizers"))
     assert len(runs.kubelet.pods()) == 1
 
 
