@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from rl_operator.api.names import ATTEMPT_LABEL, ENVIRONMENT_COMPONENT, SANDBOX_COMPONENT, TRAINING_COMPONENT
 from rl_operator.api.refusal import Refusal
@@ -37,18 +37,18 @@ from rl_operator.reconcile.attempt_steps import (
 )
 from rl_operator.reconcile.frozen_run import EnvironmentUnreadError, frozen_templates, render
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
+from rl_operator.reconcile.left_pods import drop_old_pods, end_left_pods, end_pods, owns, release_pods
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.render.labels import pod_labels
 from rl_operator.status.attempt.attempt_outcome import vanished
 from rl_operator.status.attempt.clock_gaps import NO_GAPS, ClockGaps
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
-from rl_operator.status.attempt.pod_cleanup import expires_at, late_pods, surplus_pods, with_loss
+from rl_operator.status.attempt.pod_cleanup import expires_at, with_loss
 from rl_operator.status.attempt.restored import is_restored, is_unmarked, repaired
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.derived_status import derive, frozen_refusals, worth_writing
 from rl_operator.status.final_status import is_as_written, put_back
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
-from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.phase_and_action import TEMPLATE_CHANGED, Action, assess, decide, requeue_after
 from rl_operator.status.text.reasons import TROUBLES
 
@@ -150,11 +150,11 @@ async def reconcile(
     `gaps`: where `clock` cannot be relied on, what it knows of its jumps.
     """
     run = client.run(key)
-    await _end_left_pods(key, run, client)
+    await end_left_pods(key, run, client)
     if run is None or run.metadata.deletion_timestamp is not None:
         return None
     if run.status.finished:
-        await _remove_finalizers(run, client)
+        await end_pods(run, client)
         await drop_old_pods(run, client)
         run = await restore_end(run, client, clock())
         return await expire(await acknowledge(run, client), client, clock())
@@ -165,7 +165,7 @@ async def reconcile(
     view = await _act(await restore_config(view, client), inputs, client)
     assessment = assess(view)
     unwritten = await _report(view, assessment, client, pace)
-    await _remove_recorded_finalizers(view, assessment, client)
+    await release_pods(view, assessment, client)
     await drop_old_pods(view.run, client)
     return soonest(
         requeue_after(view, assessment),
@@ -185,7 +185,7 @@ async def _observe(
 ) -> View:
     """Gather what the caches know about a run. After the start its inputs no longer matter."""
     held = client.pods(run.key)
-    pods = tuple(with_loss(pod, now, gaps) for pod in held if _owns(run, pod))
+    pods = tuple(with_loss(pod, now, gaps) for pod in held if owns(run, pod))
     pod = next((pod for pod in pods if pod.name == run.status.pod_name), None)
     attempt_metrics = client.attempt_metrics(run, pod) if pod else AttemptMetrics()
     view = View(
@@ -200,7 +200,7 @@ async def _observe(
         has_history=attempt_metrics.has_history,
         environments=tuple(pod for pod in pods if pod.component == ENVIRONMENT_COMPONENT),
         sandboxes=tuple(pod for pod in pods if pod.component == SANDBOX_COMPONENT),
-        left_over=tuple(pod.name for pod in held if not _owns(run, pod) and not pod.over and not pod.deleting),
+        left_over=tuple(pod.name for pod in held if not owns(run, pod) and not pod.over and not pod.deleting),
         replica_limit=_replica_limit(run, client),
         queue_position=client.queue_position(run),
         namespace_is_deleted=client.namespace_is_deleted(run.metadata.namespace),
@@ -302,66 +302,6 @@ def _failures(status: RunStatus) -> int:
     return status.environments.failures if status.environments else 0
 
 
-async def _remove_recorded_finalizers(view: View, assessment: Assessment, client: RunClient) -> None:
-    """Release pods of attempts whose end is in the status: also one that a crash, or a lost node, left held."""
-    current = view.run.status.attempt or 1
-    over = current if assessment.ending or view.last_attempt else current - 1
-    for pod in client.pods(view.run.key):
-        if pod.held and _owns(view.run, pod) and pod.attempt <= over:
-            await client.remove_finalizer(pod)
-
-
-async def _remove_finalizers(run: TrainingRun, client: RunClient) -> None:
-    """What a crash between the last status and its consequences left behind."""
-    own = [pod for pod in client.pods(run.key) if _owns(run, pod)]
-    if any(pod.held for pod in own):
-        _tell_end(await client.read_run(run.key), client)  # of finished runs, caches keep less than is reported
-    for pod in own:
-        if _works(pod):  # also the run's own, if someone else wrote that the run is over
-            await client.delete_pod(pod)
-        if pod.held:
-            await client.remove_finalizer(pod)
-
-
-def _tell_end(run: TrainingRun | None, client: RunClient) -> None:
-    """Repeated: the process that wrote the end may have died before reporting it. Equal Events are one Event."""
-    finished = run.status.condition("Finished") if run else None
-    if run and finished:
-        kind: Literal["Normal", "Warning"] = "Warning" if run.status.phase == "Failed" else "Normal"
-        client.record_event(run, kind, finished.reason, run.status.message or "")
-
-
-async def _end_left_pods(key: Key, run: TrainingRun | None, client: RunClient) -> None:
-    """Pods whose run is gone: their result will never be read, so they are released. What is orphaned would train on,
-    so they are deleted, too; but not beside a run that was restored: whoever restored it decides about its pods.
-    """
-    left = [pod for pod in client.pods(key) if not _owns(run, pod) and (pod.held or _works(pod))]
-    if left and run is None:
-        run = await client.read_run(key)  # the cache may lag behind a run that was applied again
-    for pod in left:
-        if _owns(run, pod):
-            continue
-        if _works(pod) and _is_gone(run, pod):
-            await client.delete_pod(pod)
-        if pod.held:
-            await client.remove_finalizer(pod)
-
-
-def _works(pod: PodObservation) -> bool:
-    return not pod.over and not pod.deleting
-
-
-def _is_gone(run: TrainingRun | None, pod: PodObservation) -> bool:
-    """Whether the run that the pod was made for is. One whose owner was removed is still its run's, by its labels."""
-    if run is None or run.metadata.deletion_timestamp is not None:
-        return True
-    return pod.made_for[1] not in ("", run.metadata.uid) and not is_restored(run)
-
-
-def _owns(run: TrainingRun | None, pod: PodObservation) -> bool:
-    return run is not None and run.metadata.deletion_timestamp is None and pod.run_uid == run.metadata.uid
-
-
 def soonest(*delays: float | None) -> float | None:
     return min((delay for delay in delays if delay is not None), default=None)
 
@@ -403,15 +343,6 @@ async def expire(run: TrainingRun, client: RunClient, now: datetime) -> float | 
     ttl = run.spec.ttl_seconds_after_finished
     client.record_event(run, "Normal", "Expired", f"Deleted: spec.ttlSecondsAfterFinished ({ttl}) has passed.")
     return None
-
-
-async def drop_old_pods(run: TrainingRun, client: RunClient) -> None:
-    """Delete the pods of attempts that ended long ago: a bounded number is kept for logs. Late pods have no task."""
-    attempts = run.status.attempts
-    ended = run.status.finished or (attempts and attempts[-1].attempt == run.status.attempt)
-    own = [pod for pod in client.pods(run.key) if pod.run_uid == run.metadata.uid]
-    for pod in (*late_pods(own, run.status), *surplus_pods(own, None if ended else run.status.attempt)):
-        await client.delete_pod(pod)
 
 
 log = logging.getLogger(__name__)
