@@ -20,13 +20,7 @@ from rl_operator.api.catalog import EnvironmentField
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.run_inputs import SectionSubject, Subject
 from rl_operator.api.runtime import Bound
-from rl_operator.api.settings.fields import (
-    LARGEST,
-    SMALLEST,
-    WIRED_FIELDS,
-    Section,
-    steps_of,
-)
+from rl_operator.api.settings.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section, steps_of
 from rl_operator.api.value_text import same_value, text_of
 from rl_operator.documents.parse import nearest
 
@@ -80,9 +74,7 @@ def _wired(field: GivenField) -> Refusal | None:
 
 
 def _key(field: GivenField) -> Refusal | None:
-    if not looks_like_a_key(field.value):
-        return None
-    return field.refuse("WiredField", hints.KEY_IN_RUN)
+    return field.refuse("WiredField", hints.KEY_IN_RUN) if looks_like_a_key(field.value) else None
 
 
 def _locked(field: GivenField) -> Refusal | None:
@@ -186,10 +178,10 @@ def refusals_outside(cases: Iterable[tuple[str, object, Bound]], runtime: str) -
 
 def _is_outside(value: Any, bound: Bound) -> bool:
     """Whether a number is outside of a range, or may be; a value that is not a number never is."""
+    low, high = bound.min, bound.max
     if value == AUTO:
-        return bound.min is not None or bound.max is not None
-    below = is_number(value) and bound.min is not None and value < bound.min
-    return below or (is_number(value) and bound.max is not None and value > bound.max)
+        return low is not None or high is not None
+    return is_number(value) and ((low is not None and value < low) or (high is not None and value > high))
 
 
 _COMPARISONS: Final[tuple[tuple[str, str, Callable[[Any, Any], bool]], ...]] = (
