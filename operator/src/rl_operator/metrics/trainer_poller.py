@@ -3,8 +3,9 @@
 import asyncio
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Never
 
 import aiohttp
@@ -225,32 +226,16 @@ class TrainerPoller:
     async def _ask(self, session: aiohttp.ClientSession, pod: PodObservation, known: _Known) -> None:
         try:
             url = self._ops_url(pod)
-            status = await self._status(session, url, pod) if url else None
+            get = partial(_get, session, url, pod.ops_token)
+            status = await _status(get, pod) if url else None
             if status is None:
                 self._not_heard(pod, known)
                 return
             self._heard(pod, known, status)
             if known.history.due(status):
-                await self._read_history(session, url, pod, known, status)
+                await _read_history(get, known.history, status)
         finally:
             known.asking = False
-
-    async def _status(self, session: aiohttp.ClientSession, url: str, pod: PodObservation) -> ObservedTrainer | None:
-        """The trainer's response; None if there was none from that trainer."""
-        try:
-            answer = await _get(session, f"{url}/status", pod, ANSWER_SECONDS, STATUS_BYTES)
-            status = ObservedTrainer.model_validate(answer)
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            # Not up yet, or shutting down: the pod's own status has the relevant state.
-            TRAINER_POLLS.labels("silent").inc()
-        except (UnreadableAnswerError, ValidationError):
-            TRAINER_POLLS.labels("unreadable").inc()
-        else:
-            if _is_of(status, pod):
-                TRAINER_POLLS.labels("answered").inc()
-                return status
-            TRAINER_POLLS.labels("stranger").inc()
-        return None
 
     def _heard(self, pod: PodObservation, known: _Known, status: ObservedTrainer) -> None:
         state = _trainer_state(pod)
@@ -279,22 +264,6 @@ class TrainerPoller:
         known.unheard = True
         self._changed(pod)
 
-    async def _read_history(
-        self,
-        session: aiohttp.ClientSession,
-        url: str | None,
-        pod: PodObservation,
-        known: _Known,
-        status: ObservedTrainer,
-    ) -> None:
-        path = f"{url}/history?figures={','.join(HISTORY_METRICS)}"
-        try:
-            points = read_points(await _get(session, path, pod, HISTORY_SECONDS, HISTORY_BYTES))
-        except (aiohttp.ClientError, TimeoutError, OSError, UnreadableAnswerError):
-            TRAINER_POLLS.labels("no history").inc()
-        else:
-            known.history.take(status, points)
-
 
 def _trainer_state(pod: PodObservation) -> str | None:
     trainer = pod.container(TRAINER_CONTAINER)
@@ -307,15 +276,46 @@ def _is_of(status: ObservedTrainer, pod: PodObservation) -> bool:
 
 
 async def _get(
-    session: aiohttp.ClientSession, url: str, pod: PodObservation, seconds: float, most_bytes: int
+    session: aiohttp.ClientSession, url: str | None, ops_token: str, path: str, *, seconds: float, most_bytes: int
 ) -> object:
     """JSON from a pod, with its token; redirects are not followed."""
-    timeout, headers = aiohttp.ClientTimeout(total=seconds), {OPS_TOKEN_HEADER: pod.ops_token}
-    async with session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
+    timeout, headers = aiohttp.ClientTimeout(total=seconds), {OPS_TOKEN_HEADER: ops_token}
+    async with session.get(f"{url}{path}", headers=headers, timeout=timeout, allow_redirects=False) as response:
         if response.status != 200:
             raise UnreadableAnswerError(f"HTTP {response.status}")
         answer: object = await read_json(response, most_bytes)
         return answer
+
+
+Get = Callable[..., Awaitable[object]]
+"""`_get` from one pod."""
+
+
+async def _status(get: Get, pod: PodObservation) -> ObservedTrainer | None:
+    """The trainer's response; None if there was none from that trainer."""
+    try:
+        status = ObservedTrainer.model_validate(await get("/status", seconds=ANSWER_SECONDS, most_bytes=STATUS_BYTES))
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        # Not up yet, or shutting down: the pod's own status has the relevant state.
+        TRAINER_POLLS.labels("silent").inc()
+    except (UnreadableAnswerError, ValidationError):
+        TRAINER_POLLS.labels("unreadable").inc()
+    else:
+        if _is_of(status, pod):
+            TRAINER_POLLS.labels("answered").inc()
+            return status
+        TRAINER_POLLS.labels("stranger").inc()
+    return None
+
+
+async def _read_history(get: Get, history: PolledHistory, status: ObservedTrainer) -> None:
+    path = f"/history?figures={','.join(HISTORY_METRICS)}"
+    try:
+        points = read_points(await get(path, seconds=HISTORY_SECONDS, most_bytes=HISTORY_BYTES))
+    except (aiohttp.ClientError, TimeoutError, OSError, UnreadableAnswerError):
+        TRAINER_POLLS.labels("no history").inc()
+    else:
+        history.take(status, points)
 
 
 class UnreadableAnswerError(Exception):
