@@ -15,12 +15,9 @@ from typing import Any
 
 from rl_contract.env_vars import WANDB_API_KEY
 from rl_operator.api.names import (
-    ENVIRONMENT_PLURAL,
     MANAGED_BY_LABEL,
     MANAGER,
     RUN_LABEL,
-    RUN_PLURAL,
-    RUNTIME_PLURAL,
     TRAINING_COMPONENT,
 )
 from rl_operator.api.runtime import Runtime
@@ -30,7 +27,7 @@ from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.api_server.leader_election import LeaseThread, lead
 from rl_operator.cluster.api_server.request_guard import WatchAges
 from rl_operator.cluster.api_server.resources import CHILDREN, NAMESPACES, require_kinds
-from rl_operator.cluster.cache.caches import Caches, Catalogs, Changes, list_catalogs, list_own_kinds
+from rl_operator.cluster.cache.caches import Caches, Catalogs, list_catalogs, list_own_kinds
 from rl_operator.cluster.cache.informer import Informer
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
@@ -55,7 +52,6 @@ log = logging.getLogger(__name__)
 
 SYNC_SECONDS = 60.0
 RETRY_SECONDS = 0.5
-OWN_KINDS = (RUN_PLURAL, RUNTIME_PLURAL, ENVIRONMENT_PLURAL)
 
 ENVIRONMENT_WORKERS = 2
 """Each reading of code takes its own process."""
@@ -90,7 +86,7 @@ class Operator:
         peers = (operator_peer(self._own_namespace), *settings.named_peers())
         self._run_client = ClusterRunClient(client, self.caches, self._recorder, self._metrics, peers)
         self.informers = tuple(self._informers())
-        self._gaps = Gaps(self._close_gap)
+        self._gaps = Gaps(self._list_own_kinds)
         self._refused = asyncio.Event()
         self._refusal: ForbiddenError | None = None
         self._stop_asked = False
@@ -141,7 +137,7 @@ class Operator:
                 # One after the other: lists that are read in parallel cost memory that is never returned.
                 tasks = [await self._synced(group, informer) for informer in self.informers]
                 self.health.synced = True
-                self._ages.expect((*OWN_KINDS, *(informer.what for informer in self.informers)))
+                self._ages.expect((*self.caches.own_kinds, *(informer.what for informer in self.informers)))
                 tasks += [group.create_task(part) for part in self._beside_kopf()]
                 log.info("ready: %d runs, %d runtimes", len(self.caches.runs), len(self.caches.runtimes))
                 await self._serve()
@@ -187,10 +183,9 @@ class Operator:
 
     async def _serve(self) -> None:
         """Let kopf watch our kinds. If it ends by itself, the API server may give the reason in one sentence."""
-        events = (self._routes.run_event, self._routes.runtime_event, self._routes.environment_event)
         registry = build_registry(
             self._client,
-            events=dict(zip(OWN_KINDS, events, strict=True)),
+            events={plural: partial(self._routes.take, plural) for plural in self.caches.own_kinds},
             refused=self._end_refused,
             listed=self._gaps.note,
         )
@@ -245,11 +240,8 @@ class Operator:
         await self._list_own_kinds()
         await list_catalogs(self._client, self.caches.catalogs, self._own_namespace)
 
-    async def _close_gap(self) -> None:
-        self._routes.listed(await self._list_own_kinds())
-
-    async def _list_own_kinds(self) -> Changes:
-        return await list_own_kinds(self._client, self.caches, self._namespace)
+    async def _list_own_kinds(self) -> None:
+        await list_own_kinds(self._client, self.caches, self._namespace, self._routes.changed)
 
     def refresh_metrics(self) -> None:
         self.health.refresh_metrics(leads=self._lease.leads if self._lease else True)

@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from rl_operator.api.kubernetes_objects import Manifest
-from rl_operator.api.names import OWN_PREFIX
+from rl_operator.api.names import ENVIRONMENT_PLURAL, OWN_PREFIX, RUN_PLURAL, RUNTIME_PLURAL
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.backoff import backoff, jittered
 from rl_operator.cluster.api_server.client import WatchEvent
-from rl_operator.cluster.cache.caches import Caches, Changes
-from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, Value, key_of
+from rl_operator.cluster.cache.caches import Caches
+from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.operator_errors import ConflictError, GoneError, OperatorError
 from rl_operator.status.attempt.pod_cleanup import expires_at
 from rl_operator.status.attempt.run_admission import Order, order_of
@@ -180,14 +180,24 @@ class Routes:
     def __init__(self, caches: Caches, queues: Queues, *, position_seconds: float = 60.0) -> None:
         self._caches = caches
         self._queues = queues
+        self._changed: dict[str, Callable[[Key], None]] = {
+            RUN_PLURAL: self._run_changed,
+            RUNTIME_PLURAL: self._runtime_changed,
+            ENVIRONMENT_PLURAL: self._environment_changed,
+        }
         caches.runtime_queues.on_change(
             start=queues.runs.add, moved=lambda key: queues.runs.add_after(key, position_seconds)
         )
 
-    # --- kopf's events: projected into the cache, then queued ----------------------------------------------------
-    def run_event(self, event: RawEvent) -> None:
-        if _take(self._caches.runs, event):
-            self._run_changed(key_of(event["object"]))
+    # --- our kinds ----------------------------------------------------------------------------------------------
+    def take(self, plural: str, event: RawEvent) -> None:
+        """What kopf's watch reports."""
+        if key := self._caches.own_kinds[plural].apply(event):
+            self.changed(plural, key)
+
+    def changed(self, plural: str, key: Key) -> None:
+        """Also what a list brought that the watch had not reported, and what it never reports: what vanished."""
+        self._changed[plural](key)
 
     def _run_changed(self, key: Key) -> None:
         self._queues.runs.add(key)
@@ -196,10 +206,6 @@ class Routes:
             for child in self._caches.unstarted.begin_from(key):
                 self._queues.runs.add(child)
 
-    def environment_event(self, event: RawEvent) -> None:
-        if _take(self._caches.environments, event):
-            self._environment_changed(key_of(event["object"]))
-
     def _environment_changed(self, key: Key) -> None:
         """Also the runs that a new or fixed environment may let start."""
         namespace, name = key
@@ -207,26 +213,12 @@ class Routes:
         own = f"{OWN_PREFIX}{name}"
         self._wake(r for r in self._caches.unstarted if r.metadata.namespace == namespace and r.spec.environment == own)
 
-    def runtime_event(self, event: RawEvent) -> None:
-        if _take(self._caches.runtimes, event):
-            self._runtime_changed(key_of(event["object"]))
-
     def _runtime_changed(self, key: Key) -> None:
         """Also the runs that a new or fixed runtime, or another limit, may let start."""
         self._queues.runtimes.add(key)
         self._wake(run for run in self._caches.unstarted if run.spec.runtime == key[1])
         for waiting in self._caches.runtime_queues.waiting(key[1]):
             self._queues.runs.add(waiting)
-
-    def listed(self, changes: Changes) -> None:
-        """What a list brought that kopf's watch had not reported, and what it never reports: objects that vanished."""
-        for keys, changed in (
-            (changes.runtimes, self._runtime_changed),
-            (changes.environments, self._environment_changed),
-            (changes.runs, self._run_changed),
-        ):
-            for key in sorted(keys):
-                changed(key)
 
     # --- our informers and pollers ------------------------------------------------------------------------------
     def namespace_changed(self, key: Key) -> None:
@@ -267,10 +259,3 @@ class Routes:
     def _wake(self, runs: Iterable[TrainingRun]) -> None:
         for run in runs:
             self._queues.runs.add(run.key)
-
-
-def _take(store: ResourceCache[Manifest, Value], event: RawEvent) -> bool:
-    document = event["object"]
-    changed = store.remove(document) if event["type"] == "DELETED" else store.put(document)
-    store.watched(int(document["metadata"]["resourceVersion"]))
-    return changed

@@ -39,15 +39,16 @@ KINDS = "/apis/rl-operator.dev/v1alpha1"
 async def test_objects_that_vanished_unwatched_are_forgotten_by_the_next_list(
     api: FakeApi, client: ClusterClient
 ) -> None:
-    caches = make_operator(client).caches
+    caches, looked_at = make_operator(client).caches, []
     caches.runs.put(run_document(1))
     caches.runs.put(named("other", 2))
     caches.pods.put(pod_document(3))
     api.answers("GET", f"{KINDS}/rlruntimes", listed(runtime_document(4)))
     api.answers("GET", f"{KINDS}/rltrainingruns", listed(named("other", 2)))
     api.answers("GET", f"{KINDS}/rlenvironments", listed())
-    await list_own_kinds(client, caches, None)
+    await list_own_kinds(client, caches, None, lambda *changed: looked_at.append(changed))
     assert [run.metadata.name for run in caches.runs] == ["other"]
+    assert looked_at == [("rlruntimes", ("", "tiny")), ("rltrainingruns", KEY)]
     # Its pod still has our finalizer: the run's key must be enqueued once more.
     assert KEY in caches.pods.runs()
 
@@ -61,7 +62,7 @@ async def test_an_operator_of_one_namespace_reads_its_labels_and_watches_no_othe
         api.answers("GET", f"{KINDS}/{path}", listed())
     document = {"metadata": {"name": "team-a", "uid": "n", "resourceVersion": "3", "labels": {"team": "a"}}}
     api.answers("GET", "/api/v1/namespaces/team-a", Answer(document))
-    await list_own_kinds(client, operator.caches, "team-a")
+    await list_own_kinds(client, operator.caches, "team-a", lambda *_: None)
     assert operator.caches.namespaces.get(("", "team-a")) == ({"team": "a"}, False)
 
 

@@ -17,7 +17,7 @@ from tests.unit.rl_operator.cluster.documents import (
 )
 from tests.unit.rl_operator.patience import until
 
-from rl_operator.cluster.cache.caches import Caches, Changes
+from rl_operator.cluster.cache.caches import Caches
 from rl_operator.operator_errors import ConflictError, TargetUnreachableError
 from rl_operator.process.queue import Queues, Reconcile, Routes, WorkQueue
 
@@ -250,7 +250,7 @@ def far(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_event(kind: str | None, document: dict[str, Any]) -> Callable[[Routes], None]:
-    return lambda routes: routes.run_event(event(kind, document))
+    return lambda routes: routes.take("rltrainingruns", event(kind, document))
 
 
 CHILD = named("child", startFrom={"run": "sorting"})
@@ -261,7 +261,7 @@ OF_AN_ENVIRONMENT = (
     named("begun", environment="own/maze", status=STARTED),
     far(named("far", environment="own/maze")),
 )
-GONE = Changes(frozenset({("", "tiny")}), frozenset({("team-a", "own")}), frozenset({("team-a", "sorting")}))
+GONE = {"rlruntimes": ("", "tiny"), "rlenvironments": ("team-a", "own"), "rltrainingruns": ("team-a", "sorting")}
 ROUTES: dict[str, tuple[Routed, Callable[[Routes], None], set[str]]] = {
     "a run": (Routed(), run_event(None, run_document(1)), {"run sorting"}),
     "no news": (Routed(run_document(2)), run_event("MODIFIED", run_document(2)), set()),
@@ -285,12 +285,12 @@ ROUTES: dict[str, tuple[Routed, Callable[[Routes], None], set[str]]] = {
     ),
     "a runtime, and the runs that wait for it": (
         Routed(*OF_A_RUNTIME),
-        lambda routes: routes.runtime_event(event("ADDED", runtime_document(5))),
+        lambda routes: routes.take("rlruntimes", event("ADDED", runtime_document(5))),
         {"run waits", "runtime tiny"},
     ),
     "an environment, and the runs that name it": (
         Routed(*OF_AN_ENVIRONMENT),
-        lambda routes: routes.environment_event(event("ADDED", environment_document(5))),
+        lambda routes: routes.take("rlenvironments", event("ADDED", environment_document(5))),
         {"run waits", "environment maze"},
     ),
     "another namespace's labels": (
@@ -305,7 +305,7 @@ ROUTES: dict[str, tuple[Routed, Callable[[Routes], None], set[str]]] = {
     ),
     "what only a list shows": (
         Routed(CHILD),
-        lambda routes: routes.listed(GONE),
+        lambda routes: [routes.changed(*gone) for gone in GONE.items()],
         {"run sorting", "run child", "environment own", "runtime tiny"},
     ),
     "the end of an active run, and the head of the queue": (
@@ -320,7 +320,7 @@ ROUTES: dict[str, tuple[Routed, Callable[[Routes], None], set[str]]] = {
     ),
     "a raised limit, and all that wait": (
         Routed(named("new", 2, status=QUEUED), named("resumed", 3, status={**STARTED, **QUEUED}), limit=0),
-        lambda routes: routes.runtime_event(event("MODIFIED", runtime_document(4, limits={"maxActiveRuns": 1}))),
+        lambda routes: routes.take("rlruntimes", event("MODIFIED", runtime_document(4, limits={"maxActiveRuns": 1}))),
         {"run new", "run resumed", "runtime tiny"},
     ),
     "finished runs that expire": (

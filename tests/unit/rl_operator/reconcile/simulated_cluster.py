@@ -26,7 +26,7 @@ from rl_operator.cluster.api_server.client import JSON, JSON_PATCH, MERGE_PATCH,
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, NETWORK_POLICIES, PODS, RUNS, SERVICES, Resource
 from rl_operator.cluster.cache.caches import Caches, Catalogs, list_own_kinds
-from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
+from rl_operator.cluster.cache.resource_cache import Key, ResourceCache
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.operator_errors import (
@@ -300,7 +300,7 @@ class SimulatedCluster:
         self.api.news.clear()
         self.due = {}
         self.caches = Caches(Catalogs(frozenset(r.spec.image for r in bundled_runtimes().values())))
-        self._loop.run_until_complete(list_own_kinds(self.api, self.caches, None))
+        self._loop.run_until_complete(list_own_kinds(self.api, self.caches, None, lambda *_: None))
         for plural, store in self._stores.items():
             for document in self.api.all(plural):
                 store.put(document)
@@ -335,10 +335,7 @@ class SimulatedCluster:
             )
             if store is None:
                 continue
-            news = store.remove(document) if type_ == "DELETED" else store.put(document)
-            store.watched(int(document["metadata"]["resourceVersion"]))
-            key = key_of(document) if plural == RUNS.plural else store.run_of(document)
-            if news and key:
+            if key := store.apply({"type": type_, "object": document}):
                 self.look_at(key)
 
     def deliver_all(self) -> None:

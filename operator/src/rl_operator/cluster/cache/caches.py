@@ -1,10 +1,10 @@
 """The caches and which parts of an object each keeps."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from sys import intern
 from typing import Any, Final, Literal, NamedTuple
 
@@ -21,14 +21,15 @@ from rl_operator.api.kubernetes_objects import (
     ServiceObject,
 )
 from rl_operator.api.model import ObjectMeta
-from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
+from rl_operator.api.names import ENVIRONMENT_PLURAL, RUN_LABEL, RUN_PLURAL, RUNTIME_KIND, RUNTIME_PLURAL
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import Limits, Runtime, RuntimeStatus
 from rl_operator.api.status_fields import TERMINAL_PHASES, Phase, RunStatus
 from rl_operator.api.training_run import RunSpec, TrainingRun
-from rl_operator.cluster.api_server.client import METADATA_ONLY, ApiPath, ClusterClient
+from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
-from rl_operator.cluster.cache.resource_cache import Held, Key, ResourceCache, Value, key_of
+from rl_operator.cluster.cache.informer import list_into
+from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
 from rl_operator.cluster.cache.run_indexes import RuntimeQueues, Unstarted
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_runtime, parse_stored_run
 from rl_operator.documents.shipped import bundled_catalog
@@ -218,14 +219,12 @@ def _nothing(_: KubernetesObject) -> None:
 
 
 class Caches:
-    """`namespaces` reports each by its own key; the other stores without runs report nothing."""
-
     def __init__(self, catalogs: Catalogs | None = None) -> None:
         self.catalogs = catalogs or Catalogs()
         self.immutable_config_maps = ImmutableConfigMaps()
         self.runs: ResourceCache[Manifest, TrainingRun] = ResourceCache(project_run, key_of)
-        self.runtimes: ResourceCache[Manifest, Runtime | UnreadableRuntime] = ResourceCache(project_runtime, _nothing)
-        self.environments: ResourceCache[Manifest, Environment] = ResourceCache(parse_environment, _nothing)
+        self.runtimes: ResourceCache[Manifest, Runtime | UnreadableRuntime] = ResourceCache(project_runtime, key_of)
+        self.environments: ResourceCache[Manifest, Environment] = ResourceCache(parse_environment, key_of)
         self.namespaces: ResourceCache[KubernetesObject, ObservedNamespace] = ResourceCache(_observed, key_of)
         self.pods: ResourceCache[PodObject, PodObservation] = ResourceCache(self._project_pod, run_of_child)
         self.config_maps: ResourceCache[ConfigMapObject, None] = ResourceCache(_nothing, run_of_child)
@@ -276,6 +275,11 @@ class Caches:
         return held.spec.limits if isinstance(held, Runtime) else Limits()
 
     @property
+    def own_kinds(self) -> Mapping[str, ResourceCache[Any, Any]]:
+        """The stores of our kinds, by plural."""
+        return {RUN_PLURAL: self.runs, RUNTIME_PLURAL: self.runtimes, ENVIRONMENT_PLURAL: self.environments}
+
+    @property
     def children(self) -> Mapping[str, ResourceCache[Any, Any]]:
         """The stores of what runs own, by kind."""
         return {
@@ -286,29 +290,19 @@ class Caches:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """For which of our kinds a list brought news: objects that are new, changed, or gone."""
-
-    runtimes: frozenset[Key]
-    environments: frozenset[Key]
-    runs: frozenset[Key]
-
-
-async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str | None) -> Changes:
+async def list_own_kinds(
+    client: ClusterClient, caches: Caches, namespace: str | None, changed: Callable[[str, Key], None]
+) -> None:
     """Make the caches of our kinds complete, and forget what vanished while no watch was open.
 
     kopf's watch feeds them in between; it never reports objects that vanished during an outage. An operator for a
     single namespace may not watch namespaces: it reads that one's labels here.
     """
-    changes = Changes(
-        runtimes=await _list(client, RUNTIMES.path(), caches.runtimes),
-        environments=await _list(client, ENVIRONMENTS.path(namespace), caches.environments),
-        runs=await _list(client, RUNS.path(namespace), caches.runs),
-    )
+    for resource, scope in ((RUNTIMES, None), (ENVIRONMENTS, namespace), (RUNS, namespace)):
+        store = caches.own_kinds[resource.plural]
+        await list_into(store, client, resource.path(scope), partial(changed, resource.plural))
     if namespace:
         caches.namespaces.put(await client.get(NAMESPACES.path(name=namespace), accept=METADATA_ONLY))
-    return changes
 
 
 async def list_catalogs(client: ClusterClient, catalogs: Catalogs, namespace: str) -> None:
@@ -320,17 +314,3 @@ async def list_catalogs(client: ClusterClient, catalogs: Catalogs, namespace: st
             catalogs.hold(stored.image, stored.found)
 
     await client.each(CONFIG_MAPS.path(namespace), {"labelSelector": CATALOG_SELECTOR}, take)
-
-
-async def _list(client: ClusterClient, path: ApiPath[Held], store: ResourceCache[Held, Value]) -> frozenset[Key]:
-    """The keys of what has changed."""
-    listed: set[Key] = set()
-    changed: set[Key] = set()
-
-    def take(document: Held) -> None:
-        listed.add(key_of(document))
-        if store.put(document):
-            changed.add(key_of(document))
-
-    version = await client.each(path, {}, take)
-    return frozenset(changed | {key for key, _ in store.sweep(listed, int(version))})

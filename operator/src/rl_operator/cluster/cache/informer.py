@@ -6,11 +6,12 @@ Unlike kopf's watch it notices what vanished while no watch was open: a list mar
 import asyncio
 import logging
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from rl_operator.api.kubernetes_objects import KubernetesObject
 from rl_operator.backoff import backoff, jittered
-from rl_operator.cluster.api_server.client import ClusterClient, ExpiredError
+from rl_operator.cluster.api_server.client import JSON, ApiPath, ClusterClient, ExpiredError, Params
 from rl_operator.cluster.api_server.resources import Resource
 from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
 from rl_operator.operator_errors import OperatorError
@@ -25,6 +26,29 @@ MAX_PAUSE_SECONDS = 4.0
 """A recovered API server is noticed soon: eight watches that retry every few seconds are no load."""
 
 
+async def list_into(
+    store: ResourceCache[Held, Value],
+    client: ClusterClient,
+    path: ApiPath[Held],
+    changed: Callable[[Key], None],
+    *,
+    params: Params = MappingProxyType({}),
+    accept: str = JSON,
+) -> str:
+    """Make a cache complete, and forget what vanished while no watch was open. Returns the list's version."""
+    listed: set[Key] = set()
+
+    def take(document: Held) -> None:
+        listed.add(key_of(document))
+        if store.put(document) and (key := store.run_of(document)):
+            changed(key)
+
+    version = await client.each(path, params, take, accept)
+    for key in store.sweep(listed, int(version)):
+        changed(key)
+    return version
+
+
 class Informer(Generic[Held, Value]):
     """Keeps a store consistent with the API server and reports which run's children changed."""
 
@@ -37,7 +61,7 @@ class Informer(Generic[Held, Value]):
         *,
         namespace: str | None = None,
         selector: str = "",
-        accept: str = "application/json",
+        accept: str = JSON,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -75,43 +99,18 @@ class Informer(Generic[Held, Value]):
 
     async def _step(self) -> None:
         if not self._version:
-            self._version = await self._list()
+            self._version = await list_into(
+                self._store, self._client, self._path, self._changed, params=self._params, accept=self._accept
+            )
             self._synced.set()
         await self._watch()
-
-    async def _list(self) -> str:
-        listed: set[Key] = set()
-
-        def take(document: Held) -> None:
-            listed.add(key_of(document))
-            self._put(document)
-
-        version = await self._client.each(self._path, self._params, take, self._accept)
-        for _, record in self._store.sweep(listed, int(version)):
-            self._tell(record.run)
-        return version
 
     async def _watch(self) -> None:
         params = {**self._params, "resourceVersion": self._version}
         async for event in self._client.watch(self._path, params, self._accept):
-            document = event["object"]
-            self._apply(event["type"], document)
-            self._version = document["metadata"]["resourceVersion"]
-            self._store.watched(int(self._version))
-
-    def _apply(self, event_type: str, document: Held) -> None:
-        if event_type in ("ADDED", "MODIFIED"):
-            self._put(document)
-        elif event_type == "DELETED" and self._store.remove(document):
-            self._tell(self._store.run_of(document))
-
-    def _put(self, document: Held) -> None:
-        if self._store.put(document):
-            self._tell(self._store.run_of(document))
-
-    def _tell(self, run: Key | None) -> None:
-        if run is not None:
-            self._changed(run)
+            if run := self._store.apply(event):
+                self._changed(run)
+            self._version = event["object"]["metadata"]["resourceVersion"]
 
     def _restart(self, cause: str, failures: int) -> None:
         WATCH_RESTARTS.labels(self.what, "error" if failures else "expired").inc()

@@ -8,6 +8,7 @@ from sys import intern
 from typing import Final, Generic, TypeVar
 
 from rl_operator.api.kubernetes_objects import KubernetesObject
+from rl_operator.cluster.api_server.client import WatchEvent
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ def version_of(document: KubernetesObject) -> int:
 
 
 class ResourceCache(Generic[Held, Value]):
-    """Objects by key, and by the run that their labels name.
+    """Objects by key, and by the key that is to be looked at when they change: of the run that their labels name, or
+    their own.
 
     Three writers feed it: lists, watch events and the responses to our own writes. Late data loses, so that no decision
     rests on anything older than what this process wrote itself.
@@ -89,6 +91,15 @@ class ResourceCache(Generic[Held, Value]):
 
     def runs(self) -> tuple[Key, ...]:
         return tuple(self._by_run)
+
+    def apply(self, event: WatchEvent[Held]) -> Key | None:
+        """Take what a watch reports. Returns the key to look at, if there is news."""
+        document = event["object"]
+        self.watched(version_of(document))
+        if event["type"] == "BOOKMARK":
+            return None
+        news = self.remove(document) if event["type"] == "DELETED" else self.put(document)
+        return self.run_of(document) if news else None
 
     def put(self, document: Held) -> bool:
         """Add an object from a list or an event. Returns whether there is news to act on, our own writes included.
@@ -147,14 +158,14 @@ class ResourceCache(Generic[Held, Value]):
         if self.uid_of(key) == uid:
             self._forget(key)
 
-    def sweep(self, listed: AbstractSet[Key], version: int) -> tuple[tuple[Key, Record[Value]], ...]:
-        """Forget what a complete list of that version does not contain; returns what was removed, by key."""
+    def sweep(self, listed: AbstractSet[Key], version: int) -> tuple[Key, ...]:
+        """Forget what a complete list of that version does not contain; returns the keys to look at."""
         gone = [(k, r) for k, r in self._records.items() if k not in listed and r.version <= version]
         for key, _ in gone:
             self._forget(key)
         self._listed_to = max(self._listed_to, version)
         self.watched(version)
-        return tuple(gone)
+        return tuple(record.run for _, record in gone if record.run)
 
     def watched(self, version: int) -> None:
         """Note how far the watch has progressed."""

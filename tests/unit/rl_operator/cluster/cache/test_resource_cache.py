@@ -97,7 +97,7 @@ def test_a_sweep_removes_unlisted_objects_but_spares_newer_ones() -> None:
     store.put(document("vanished", version=2))
     store.put_answer(document("just-created", version=11))
     gone = store.sweep({("ns", "listed")}, 10)
-    assert [record.value for _, record in gone] == ["vanished@2"]
+    assert gone == (RUN,)
     assert sorted(store) == ["just-created@11", "listed@1"]
 
 
