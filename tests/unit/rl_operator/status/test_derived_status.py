@@ -114,8 +114,8 @@ def test_history_has_at_most_ten_samples_over_the_run() -> None:
         trainer = TRAINER.with_changes(
             step=step, total_steps=100, metrics=TRAINER.metrics.with_changes(rollout_reward=step / 100)
         )
-        run = view.run.with_changes(status=status_of(View(view.run, NOW, 10.0, view.pod, trainer)))
-        view = View(run, NOW, 10.0, view.pod, trainer)
+        run = view.run.with_changes(status=status_of(View(view.run, NOW, 10.0, view.pod, trainer=trainer)))
+        view = View(run, NOW, 10.0, view.pod, trainer=trainer)
     steps = [sample.step for sample in view.run.status.history]
     assert steps == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91]
 

@@ -11,8 +11,9 @@ from rl_operator.api.status_fields import Attempt, QueueStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.attempt_fate import Ending
 from rl_operator.status.attempt.clock_gaps import NO_GAPS, ClockGaps
-from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
-from rl_operator.status.observed.wandb_run import WandbRun, is_current
+from rl_operator.status.observed.attempt_metrics import AttemptMetrics
+from rl_operator.status.observed.observation import PodObservation
+from rl_operator.status.observed.wandb_run import is_current
 from rl_operator.status.text.phase_table import Situation
 
 
@@ -29,16 +30,16 @@ class QueuePosition:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """All that is known about one run at one moment. `pod` is the current attempt's; `pending` says what a new run
-    waits for before it can be checked; `trouble` says why the last write for it was refused.
+class View(AttemptMetrics):
+    """All that is known about one run at one moment, with the current attempt's metrics. `pod` is that attempt's;
+    `pending` says what a new run waits for before it can be checked; `trouble` says why the last write for it was
+    refused.
     """
 
     run: TrainingRun
     now: datetime
     backoff_seconds: float
     pod: PodObservation | None = None
-    trainer: ObservedTrainer | None = None
     refusals: tuple[Refusal, ...] = ()
     pending: tuple[str, str] | None = None
     trouble: tuple[str, str] | None = None
@@ -62,16 +63,6 @@ class View:
 
     queue_position: QueuePosition | None = None
     """None: the runtime does not limit its active runs."""
-
-    unreachable: bool = False
-    """The trainer does not respond to the operator, though it was ready when it was asked."""
-
-    unheard: bool = False
-    """The trainer has been starting for a while, and has not responded yet."""
-
-    wandb: WandbRun | None = None
-    has_history: bool = False
-    """Points of the attempt's history are available, to be kept beyond its pod."""
 
     namespace_is_deleted: bool = False
     """The run is about to be deleted with its namespace, in which nothing can be created anymore."""

@@ -9,7 +9,7 @@ from rl_operator.status.observed.observation import ObservedTrainer, PodObservat
 from rl_operator.status.observed.wandb_run import WandbRun
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptMetrics:
     """Advisory, all of it. `unreachable`: the trainer does not respond to us, though it was ready when it was asked;
     `unheard`: it starts, or has started, and has not responded yet; `has_history`: points of its history are available.
