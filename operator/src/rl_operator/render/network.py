@@ -18,6 +18,9 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.labels import child_metadata, pods_of_component
 
 
+Rules = list[k8s.PolicyRule]
+
+
 def service_name(run: TrainingRun) -> str:
     return f"{run.metadata.name}-{run.metadata.uid[:5]}"
 
@@ -26,8 +29,19 @@ def network_service(run: TrainingRun, name: str, spec: k8s.ServiceSpec) -> k8s.S
     return {"apiVersion": "v1", "kind": "Service", "metadata": child_metadata(run, name, "network"), "spec": spec}
 
 
-def network_policy(run: TrainingRun, component: str, spec: k8s.NetworkPolicySpec) -> k8s.NetworkPolicyObject:
-    metadata = child_metadata(run, f"{service_name(run)}-{component}", "network")
+def network_policy(
+    run: TrainingRun, name: str, pods: k8s.PodSelector, ingress: Rules, egress: Rules | None = None
+) -> k8s.NetworkPolicyObject:
+    return _policy(child_metadata(run, f"{service_name(run)}-{name}", "network"), pods, ingress, egress)
+
+
+def _policy(
+    metadata: k8s.ManifestMetadata, pods: k8s.PodSelector, ingress: Rules, egress: Rules | None
+) -> k8s.NetworkPolicyObject:
+    """`egress` None: its pods reach whom they like."""
+    spec: k8s.NetworkPolicySpec = {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": ingress}
+    if egress is not None:
+        spec |= {"policyTypes": ["Ingress", "Egress"], "egress": egress}
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
 
 
@@ -39,7 +53,7 @@ OPS_POLICY: Final = "ops"
 TRAINER_POLICY: Final = "trainer"
 ENVIRONMENT_POLICY: Final = "environment"
 
-DATA_PORTS: Final = (API_PORT, INFERENCE_PORT)
+DATA_PORTS: Final = {"api": API_PORT, "inference": INFERENCE_PORT}
 
 RESOLVERS: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "fc00::/7")
 """Where DNS resolvers run besides pods: on nodes, and on the node-local address. Not on the internet: a port 53 there
@@ -56,18 +70,12 @@ def ops_policy(run: TrainingRun, peers: Sequence[k8s.PolicyPeer]) -> k8s.Network
     ports, and nobody anything, unless another policy says more. It is not frozen with the run: who may get in is up to
     the platform, whatever the run's ConfigMap holds.
     """
-    ports = tcp_ports(*OPS_PORTS.values())
-    spec: k8s.NetworkPolicySpec = {
-        "podSelector": {
-            "matchLabels": {names.RUN_UID_LABEL: run.metadata.uid},
-            "matchExpressions": [
-                {"key": names.COMPONENT_LABEL, "operator": "NotIn", "values": [names.SANDBOX_COMPONENT]}
-            ],
-        },
-        "policyTypes": ["Ingress"],
-        "ingress": [{"from": list(peers), "ports": ports}] if peers else [],
+    pods: k8s.PodSelector = {
+        "matchLabels": {names.RUN_UID_LABEL: run.metadata.uid},
+        "matchExpressions": [{"key": names.COMPONENT_LABEL, "operator": "NotIn", "values": [names.SANDBOX_COMPONENT]}],
     }
-    return network_policy(run, OPS_POLICY, spec)
+    ingress: Rules = [{"from": list(peers), "ports": tcp_ports(*OPS_PORTS.values())}] if peers else []
+    return network_policy(run, OPS_POLICY, pods, ingress)
 
 
 def operator_peer(namespace: str) -> k8s.PolicyPeer:
@@ -111,10 +119,7 @@ def _service(run: TrainingRun) -> k8s.ServiceObject:
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": pods_of_component(run, names.TRAINING_COMPONENT)["matchLabels"],
-        "ports": [
-            {"name": "api", "port": API_PORT, "protocol": "TCP"},
-            {"name": "inference", "port": INFERENCE_PORT, "protocol": "TCP"},
-        ],
+        "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in DATA_PORTS.items()],
     }
     return network_service(run, service_name(run), spec)
 
@@ -122,12 +127,8 @@ def _service(run: TrainingRun) -> k8s.ServiceObject:
 def _trainer_policy(run: TrainingRun) -> k8s.NetworkPolicyObject:
     """For the run's pod: its data ports are for its environments."""
     environments: k8s.PolicyPeer = {"podSelector": pods_of_component(run, names.ENVIRONMENT_COMPONENT)}
-    spec: k8s.NetworkPolicySpec = {
-        "podSelector": pods_of_component(run, names.TRAINING_COMPONENT),
-        "policyTypes": ["Ingress"],
-        "ingress": [{"from": [environments], "ports": tcp_ports(*DATA_PORTS)}],
-    }
-    return network_policy(run, TRAINER_POLICY, spec)
+    ingress: Rules = [{"from": [environments], "ports": tcp_ports(*DATA_PORTS.values())}]
+    return network_policy(run, TRAINER_POLICY, pods_of_component(run, names.TRAINING_COMPONENT), ingress)
 
 
 def _environment_policy(run: TrainingRun, inputs: RunInputs) -> k8s.NetworkPolicyObject:
@@ -136,36 +137,26 @@ def _environment_policy(run: TrainingRun, inputs: RunInputs) -> k8s.NetworkPolic
     """
     boxes: list[k8s.PolicyPeer] = [{"podSelector": pods_of_component(run, names.SANDBOX_COMPONENT)}]
     sandboxes: k8s.PolicyRule = {"to": boxes, "ports": tcp_ports(SANDBOX_PORT)}
-    spec: k8s.NetworkPolicySpec = {
-        "podSelector": pods_of_component(run, names.ENVIRONMENT_COMPONENT),
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [],
-        "egress": [
-            {
-                "to": [{"podSelector": pods_of_component(run, names.TRAINING_COMPONENT)}],
-                "ports": tcp_ports(*DATA_PORTS),
-            },
-            *([sandboxes] if run.spec.sandbox else []),
-            *([_dns()] if resolves_names(run, inputs) else []),
-            *_servers(run, inputs),
-            *(_egress(rule) for rule in inputs.runtime.spec.environment_egress),
-        ],
-    }
-    return network_policy(run, ENVIRONMENT_POLICY, spec)
+    egress: Rules = [
+        {
+            "to": [{"podSelector": pods_of_component(run, names.TRAINING_COMPONENT)}],
+            "ports": tcp_ports(*DATA_PORTS.values()),
+        },
+        *([sandboxes] if run.spec.sandbox else []),
+        *([_dns()] if resolves_names(run, inputs) else []),
+        *_servers(run, inputs),
+        *map(_egress, inputs.runtime.spec.environment_egress),
+    ]
+    return network_policy(run, ENVIRONMENT_POLICY, pods_of_component(run, names.ENVIRONMENT_COMPONENT), [], egress)
 
 
 def trial_policy(run: TrainingRun, inputs: RunInputs, job: str, provider_url: str) -> k8s.NetworkPolicyObject:
     """For the pod of a Job in which a stranger's code is tried: nobody gets in, and it reaches DNS, the provider, and
     what the runtime allows.
     """
-    spec: k8s.NetworkPolicySpec = {
-        "podSelector": {"matchLabels": {names.TRIAL_LABEL: run.metadata.name}},
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [],
-        "egress": [_dns(), server_egress(provider_url), *map(_egress, inputs.runtime.spec.environment_egress)],
-    }
+    egress = [_dns(), server_egress(provider_url), *map(_egress, inputs.runtime.spec.environment_egress)]
     metadata: k8s.ManifestMetadata = {"name": job, "namespace": run.metadata.namespace}
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+    return _policy(metadata, {"matchLabels": {names.TRIAL_LABEL: run.metadata.name}}, [], egress)
 
 
 def _dns() -> k8s.PolicyRule:
@@ -261,13 +252,8 @@ def _sandbox_policy(run: TrainingRun) -> k8s.NetworkPolicyObject:
     """Only the pods that hold an environment get in, and nothing gets out, not even a look-up of a name."""
     holders = [names.ENVIRONMENT_COMPONENT, *([] if runs_apart(run.spec.environment) else [names.TRAINING_COMPONENT])]
     peers: list[k8s.PolicyPeer] = [{"podSelector": pods_of_component(run, component)} for component in holders]
-    spec: k8s.NetworkPolicySpec = {
-        "podSelector": pods_of_component(run, names.SANDBOX_COMPONENT),
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"from": peers, "ports": tcp_ports(SANDBOX_PORT)}],
-        "egress": [],
-    }
-    return network_policy(run, SANDBOX_POLICY, spec)
+    ingress: Rules = [{"from": peers, "ports": tcp_ports(SANDBOX_PORT)}]
+    return network_policy(run, SANDBOX_POLICY, pods_of_component(run, names.SANDBOX_COMPONENT), ingress, [])
 
 
 def _sandbox_service(run: TrainingRun) -> k8s.ServiceSpec:

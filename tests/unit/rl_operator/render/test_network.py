@@ -57,7 +57,7 @@ def test_the_data_ports_are_for_the_runs_environments() -> None:
     [peer] = data["from"]
     assert selected(peer["podSelector"]["matchLabels"], environment)
     assert peer.keys() == {"podSelector"}, "without a namespace selector: this namespace"
-    assert ports(data) == [("TCP", port) for port in DATA_PORTS]
+    assert ports(data) == [("TCP", port) for port in DATA_PORTS.values()]
 
 
 def test_an_environment_reaches_its_run_and_dns() -> None:
@@ -67,7 +67,7 @@ def test_an_environment_reaches_its_run_and_dns() -> None:
     assert spec["ingress"] == [], "its ops port is opened by the policy of all ops ports"
     data, dns = spec["egress"]
     assert selected(data["to"][0]["podSelector"]["matchLabels"], trainer)
-    assert ports(data) == [("TCP", port) for port in DATA_PORTS]
+    assert ports(data) == [("TCP", port) for port in DATA_PORTS.values()]
     assert ports(dns) == [("UDP", 53), ("TCP", 53)]
     assert dns["to"][0] == {"namespaceSelector": {}}
     assert all(not peer["ipBlock"]["cidr"].endswith("/0") for peer in dns["to"][1:]), (
