@@ -17,7 +17,6 @@ from rl_operator.api.runtime import EgressRule
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.labels import child_metadata, pods_of_component
 
-
 Rules = list[k8s.PolicyRule]
 
 
