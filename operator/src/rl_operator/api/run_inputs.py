@@ -26,6 +26,7 @@ from rl_operator.api.settings.fields import (
 from rl_operator.api.spec_parts.openenv import OpenEnv
 from rl_operator.api.status_fields import Condition, Phase, StartedFrom
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.api.value_text import is_number
 
 
 @dataclass(frozen=True)
@@ -233,8 +234,7 @@ def _seconds(name: str, env: Mapping[str, Any], environment: CatalogEnvironment)
     """None: the value is not known, or no time."""
     known = environment.fields_by_name.get(name)
     seconds = env.get(name, known.default if known else None)
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return seconds if is_number and 0 < seconds < math.inf else None
+    return seconds if is_number(seconds) and 0 < seconds < math.inf else None
 
 
 def _own_interval(known: Mapping[str, EnvironmentField]) -> dict[str, int]:

@@ -6,10 +6,10 @@ numbers and strings as Go's `strconv.FormatFloat(x, 'g', -1, 64)` and `strconv.Q
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeGuard
 
 _INT64: Final = range(-(2**63), 2**63)
 _ESCAPES: Final = {
@@ -26,6 +26,14 @@ def same_value(left: object, right: object) -> bool:
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
         return len(left) == len(right) and all(map(same_value, left, right))
     return bool(left == right)
+
+
+def all_same(values: Sequence[object]) -> bool:
+    return all(same_value(values[0], value) for value in values)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def text_of(value: object) -> str:

@@ -21,7 +21,7 @@ from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, reda
 from rl_operator.api.run_inputs import SectionSubject, Subject
 from rl_operator.api.runtime import Bound
 from rl_operator.api.settings.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section, steps_of
-from rl_operator.api.value_text import same_value, text_of
+from rl_operator.api.value_text import is_number, same_value, text_of
 from rl_operator.documents.parse import nearest
 
 
@@ -240,10 +240,6 @@ def _validator(pattern: str) -> SchemaValidator | None:
 
 
 # --- types ----------------------------------------------------------------------------------------------------------
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 _SIMPLE: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "int": ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "float": ("a number", is_number),

@@ -323,11 +323,8 @@ def _last_part(name: str) -> str:
 def abbreviated(name: str, known: Iterable[str]) -> list[str]:
     """The names whose words begin with the letters of `name`: learning_rate for lr. It looks like none of them."""
     letters = name.lower()
-    return sorted(each for each in known if len(letters) > 1 and _initials(each) == letters)
-
-
-def _initials(name: str) -> str:
-    return "".join(word[:1] for word in name.split("_"))
+    initials = {each: "".join(word[:1] for word in each.split("_")) for each in known}
+    return sorted(each for each, found in initials.items() if len(letters) > 1 and found == letters)
 
 
 def _fields_at(model: type[BaseModel], location: Iterable[str | int]) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rl_operator.api.value_text import same_value, text_of
+from rl_operator.api.value_text import all_same, text_of
 from rl_operator.experiments.comparison import Comparison, comparable, compare_runs, so_far, why_unpaired
 from rl_operator.experiments.paired_difference import seeds_difference
 from rl_operator.experiments.run_figures import RunFigures, setting_text
@@ -64,11 +64,7 @@ def verdicts(rows: Sequence[RunFigures]) -> tuple[Comparison, ...]:
 def swept_fields(rows: Sequence[RunFigures]) -> tuple[str, ...]:
     """In which the runs' grids differ, in the order in which they were given."""
     fields = list(dict.fromkeys(field for row in rows for field in row.swept))
-    return tuple(field for field in fields if not _alike([row.swept.get(field, ...) for row in rows]))
-
-
-def _alike(values: Sequence[object]) -> bool:
-    return all(same_value(values[0], value) for value in values)
+    return tuple(field for field in fields if not all_same([row.swept.get(field, ...) for row in rows]))
 
 
 def is_seed(field: str) -> bool:

@@ -13,7 +13,7 @@ from rl_operator.api.model import ObservedModel
 from rl_operator.api.names import RUN_NAME_PATTERN
 from rl_operator.api.status_fields import TERMINAL_PHASES, Phase
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.api.value_text import same_value, text_of
+from rl_operator.api.value_text import all_same, text_of
 from rl_operator.experiments.grid import SWEPT_FIELD, swept_values
 
 Settings = Mapping[str, Any]
@@ -168,11 +168,7 @@ def setting_text(value: object) -> str:
 
 def differing_settings(rows: Sequence[RunFigures]) -> dict[str, tuple[object, ...]]:
     """By field the value of each run, of the fields in which they are not all alike."""
-    fields = sorted({field for row in rows for field in row.settings}, key=_order)
-    values = {field: tuple(row.settings.get(field, UNSET) for row in rows) for field in fields}
-    return {field: each for field, each in values.items() if not all(same_value(each[0], other) for other in each)}
-
-
-def _order(field: str) -> tuple[bool, str]:
-    """What stands at the top of a run's spec comes first."""
-    return "." in field, field
+    fields = {field for row in rows for field in row.settings}
+    ordered = sorted(fields, key=lambda field: ("." in field, field))  # what stands at the top of a run's spec is first
+    values = {field: tuple(row.settings.get(field, UNSET) for row in rows) for field in ordered}
+    return {field: each for field, each in values.items() if not all_same(each)}

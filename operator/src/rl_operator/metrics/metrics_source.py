@@ -17,10 +17,6 @@ class PolledMetrics:
         self._trainers = trainers
         self._wandb = wandb
 
-    @property
-    def asks_wandb(self) -> bool:
-        return self._wandb is not None
-
     async def run(self) -> None:
         """Poll forever; ends only by cancellation."""
         async with asyncio.TaskGroup() as group:

@@ -4,7 +4,6 @@ has its own network on a cluster; here every run shares the machine's.
 
 import errno
 import itertools
-import os
 import random
 import re
 import socket
@@ -33,6 +32,7 @@ from rl_operator.local.interpreters.interpreter import PROGRAM, used_file
 from rl_operator.local.interpreters.interpreters import Interpreters, within
 from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.locks import FileLock
+from rl_operator.local.state.state_store import private
 from rl_operator.operator_errors import RefusedError
 from rl_operator.programs import find_program
 
@@ -275,10 +275,6 @@ def _value(variable: EnvVar, caller: Mapping[str, str], earlier: Mapping[str, st
 _detached: set[subprocess.Popen[bytes]] = set()
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def start_detached(
     argv: Sequence[str],
     folder: Path,
@@ -294,7 +290,7 @@ def start_detached(
     for each in tuple(_detached):
         if each.poll() is not None:
             _detached.discard(each)
-    with open(log, "ab", opener=_private) as output:
+    with open(log, "ab", opener=private) as output:
         process = subprocess.Popen(  # noqa: S603 -- our own program, or that of our own manifest
             argv,
             cwd=folder,

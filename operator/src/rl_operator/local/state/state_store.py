@@ -238,8 +238,8 @@ def _read(path: Path) -> Any:
         raise TargetUnreachableError(f"cannot read {path}: {error}") from error
 
 
-def _private(path: str, flags: int) -> int:
-    """A pod holds the token of its trainer's ops port."""
+def private(path: str, flags: int) -> int:
+    """An opener of files for their user alone: a pod holds the token of its trainer's ops port."""
     return os.open(path, flags, 0o600)
 
 
@@ -248,7 +248,7 @@ def _write(path: Path, manifest: Manifest) -> None:
     draft = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(draft, "w", encoding="utf-8", opener=_private) as file:
+        with open(draft, "w", encoding="utf-8", opener=private) as file:
             file.write(json.dumps(manifest, indent=1))
             file.flush()
             os.fsync(file.fileno())

@@ -4,9 +4,10 @@ Slots number a run's environments. A bundled one serves slot 0 inside the run's 
 an own environment is untrusted and always separate. No state is kept: failures are counted from the pods that exist.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Self
 
 from rl_operator.api.environment import runs_apart
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
@@ -50,6 +51,18 @@ class Plan:
     delete: tuple[PodObservation, ...] = ()
     due: tuple[datetime, ...] = ()
 
+    @classmethod
+    def of(cls, view: View, missing: Iterable[tuple[Slot, datetime]], needless: Iterable[PodObservation]) -> Self:
+        """`missing`: with the times from which on each may be created. None is before the run's pod has a node, whose
+        room they might take.
+        """
+        slots, has_node = tuple(missing), view.pod is not None and view.pod.address is not None
+        return cls(
+            create=tuple(slot for slot, due in slots if due <= view.now and has_node),
+            delete=tuple(pod for pod in needless if not pod.deleting),
+            due=tuple(due for _, due in slots if due > view.now),
+        )
+
 
 def replicas(run: TrainingRun, limit: int | None) -> int:
     """The environment processes that a run may have: what it asks for, up to the runtime's limit.
@@ -87,12 +100,7 @@ def plan_environments(view: View) -> Plan:
         return Plan(delete=tuple(p for p in view.environments if (not p.over or p.left_to_others) and not p.deleting))
     if not view.training:
         return Plan()
-    missing = tuple(_missing(view))
-    return Plan(
-        create=tuple(place for place, due in missing if due <= view.now and view.pod and view.pod.address),
-        delete=tuple(p for p in _needless(view) if not p.deleting),
-        due=tuple(due for _, due in missing if due > view.now),
-    )
+    return Plan.of(view, _missing(view), _needless(view))
 
 
 def verdict(view: View) -> Ending | None:

@@ -12,7 +12,7 @@ from rl_operator.api.status_fields import SandboxPods
 from rl_operator.backoff import due_after, pause_seconds
 from rl_operator.status.attempt.environment_slots import Plan, Slot, is_over
 from rl_operator.status.attempt.view import View
-from rl_operator.status.observed.observation import ContainerObservation, PodObservation, format_time
+from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.sentences import clean
 
 FAILED_SECONDS: Final = 10.0
@@ -50,13 +50,8 @@ def plan_sandboxes(view: View) -> Plan:
     """While the run's pod trains: one pod in each slot. Once the attempt is over: none."""
     if view.run.spec.sandbox is None or is_over(view) or not view.training:
         return Plan(delete=tuple(pod for pod in view.sandboxes if not pod.deleting))
-    missing = tuple(_missing(view, view.run.spec.sandbox.size))
-    has_node = view.pod is not None and view.pod.address is not None  # else they might take its room
-    return Plan(
-        create=tuple(place for place, due in missing if due <= view.now and has_node),
-        delete=tuple(pod for pod in _needless(view, view.run.spec.sandbox.size) if not pod.deleting),
-        due=tuple(due for _, due in missing if due > view.now),
-    )
+    size = view.run.spec.sandbox.size
+    return Plan.of(view, _missing(view, size), _needless(view, size))
 
 
 def failed_sandbox(view: View) -> str:
@@ -65,7 +60,8 @@ def failed_sandbox(view: View) -> str:
     if not failed:
         return ""
     pod = max(failed, key=_ended)
-    container = _failed_container(pod)
+    # The one that ended first, which may be the one that brings the tools.
+    container = next((each for each in pod.containers if each.exit_code), None)
     if container is None:
         return f"pod {pod.name} has failed ({clean(pod.message) or pod.reason}), and is replaced."
     said = "" if container.exit_code in MAY_BE_THE_AGENTS else f": {container.message}"
@@ -112,11 +108,6 @@ def _due(pods: list[PodObservation], view: View) -> datetime:
 def _has_failed(pod: PodObservation) -> bool:
     container = pod.container(SANDBOX_CONTAINER)
     return pod.over and not pod.deleting and not (container is not None and container.exit_code == 0)
-
-
-def _failed_container(pod: PodObservation) -> ContainerObservation | None:
-    """The one that ended first, which may be the one that brings the tools."""
-    return next((each for each in pod.containers if each.exit_code), None)
 
 
 def _ended(pod: PodObservation) -> datetime:

@@ -4,7 +4,7 @@ Which metric is which figure, the contract says (`rl_contract/status_metrics.py`
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,11 +55,9 @@ def is_current(run: TrainingRun) -> bool:
 
 def read_wandb_run(state: str, summary: Mapping[str, object]) -> WandbRun:
     """Project a summary to what a status shows; anything but finite numbers is left out."""
-    numbers = dict(_numbers(summary))
+    numbers = {name: value for name, value in summary.items() if is_metric(value)}
     known = dict[str, float]()
-    for figure, origin in reduced(
-        "step", "mean"
-    ).items():  # the mean over several environments, as the trainer takes it
+    for figure, origin in reduced("step", "mean").items():  # over several environments, as the trainer takes it
         values = [value for name, value in numbers.items() if origin.matches(name)]
         if values:
             known[wire_name(figure)] = sum(value / len(values) for value in values)  # a sum might be too large
@@ -105,9 +103,3 @@ def _held_out(numbers: Mapping[str, float]) -> EvaluatedFigure | None:
 def _count(numbers: Mapping[str, float], name: str) -> int | None:
     value = numbers.get(name)
     return int(value) if value is not None and 0 <= value <= MAX_STEPS else None
-
-
-def _numbers(summary: Mapping[str, object]) -> Iterator[tuple[str, float]]:
-    for name, value in summary.items():
-        if is_metric(value):
-            yield name, value

@@ -51,7 +51,8 @@ async def show_rollouts(request: Request) -> Response:
     def page() -> Response:
         """Made where the step is read: what was read takes more memory than the page."""
         step = _fetched(steps, address)
-        return context.page_maker.submit(made, step).result() if step or _has_large(steps) else made(step)
+        is_large = step or max(files.bytes for files in steps.steps.values()) > LARGE_BYTES
+        return context.page_maker.submit(made, step).result() if is_large else made(step)
 
     def made(step: HeldStep | None) -> Response:
         if step is None:
@@ -141,10 +142,6 @@ def _fetched(steps: RolloutSteps, address: RolloutAddress) -> HeldStep | None:
     held = HeldFiles(steps.source)
     held.keep(files)
     return held, files
-
-
-def _has_large(steps: RolloutSteps) -> bool:
-    return max(files.bytes for files in steps.steps.values()) > LARGE_BYTES
 
 
 _BELOW: Final = "/runs/{namespace}/{name}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord
+from rl_operator.api.value_text import is_number
 from rl_operator.rollouts.rollout_figures import finite, gap, length, prompt_of, staleness
 from rl_operator.rollouts.rollout_query import RankedGroup
 from rl_operator.rollouts.token_ledger import GROUP_SENTENCES, GROUP_WORDS, TRAINER_REASONS, known_fate
@@ -190,5 +191,4 @@ def _figures(rollout: RolloutRecord, step: int) -> Iterator[tuple[str, str, str]
 
 
 def _component(value: Any) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return figure_text(finite(float(value))) if is_number else value_text(value)
+    return figure_text(finite(float(value))) if is_number(value) else value_text(value)
