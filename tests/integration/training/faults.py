@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
-Kind = Literal["answer", "drop_before", "drop_after", "delay"]
+Kind = Literal["answer", "refuse", "drop_before", "drop_after", "delay"]
 
 UPSTREAM_HEADERS = re.compile(rb"\r\n(connection|host):[^\r]*", re.IGNORECASE)
 
@@ -26,8 +26,8 @@ class Fault:
 
     The first `skip` of them pass, the next `times` are hit (None: all), or those of the `lasting` seconds from the
     first hit on. `status` and `content` (a text: HTML) are those of `answer`, and `headers` more lines of its head;
-    `seconds` is how long `delay` holds a request before it goes through. With `having`, the request's head has that,
-    too.
+    `seconds` is how long `delay` holds a request before it goes through. What is to `refuse` is taken in hand, and its
+    result is `content`. With `having`, the request's head has that, too.
     """
 
     kind: Kind
@@ -62,10 +62,7 @@ class Fault:
 
     @property
     def answer(self) -> bytes:
-        content = self.content or {"detail": f"an injected answer: {self.status}"}
-        body, kind = (content, "text/html") if isinstance(content, str) else (json.dumps(content), "application/json")
-        head = f"HTTP/1.1 {self.status} Injected\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-        return head.encode() + self.headers.encode() + b"Connection: close\r\n\r\n" + body.encode()
+        return _answer(self.status, self.content or {"detail": f"an injected answer: {self.status}"}, self.headers)
 
 
 @dataclass
@@ -77,6 +74,7 @@ class FaultProxy:
     seen: Counter[str] = field(default_factory=Counter)
     url: str = ""
     _cut: bool = False
+    _refused: list[Fault] = field(default_factory=list)
     _connections: set[asyncio.Task[None]] = field(default_factory=set)
 
     @contextlib.asynccontextmanager
@@ -126,6 +124,11 @@ class FaultProxy:
             return
         if fault and kind == "answer":
             answer = fault.answer
+        elif fault and kind == "refuse":
+            answer = _answer(200, {"request_id": f"refused-{len(self._refused)}"})
+            self._refused.append(fault)
+        elif refused := re.search(rb'"request_id": *"refused-(\d+)"', body):
+            answer = _answer(200, self._refused[int(refused[1])].content or {})
         else:
             answer = await _while_open(reader, asyncio.ensure_future(self._forward(head, body)))
         if kind == "drop_after":
@@ -144,6 +147,12 @@ class FaultProxy:
             return await reader.read()
         finally:
             writer.close()
+
+
+def _answer(status: int, content: dict[str, object] | str, headers: str = "") -> bytes:
+    body, kind = (content, "text/html") if isinstance(content, str) else (json.dumps(content), "application/json")
+    head = f"HTTP/1.1 {status} Injected\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + headers.encode() + b"Connection: close\r\n\r\n" + body.encode()
 
 
 async def _read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:

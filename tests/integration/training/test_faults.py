@@ -72,6 +72,7 @@ REBUILT = (
 )
 PAUSED = {"type": "try_again", "queue_state": "paused_capacity", "queue_state_reason": "short on capacity"}
 ADAPTERS = {"detail": "Maximum number of LoRA adapters (6) reached"}
+REFUSED = {"error": ADAPTERS["detail"], "category": "user"}
 SECONDS = 9.0
 """Three deadlines."""
 
@@ -97,6 +98,12 @@ WAITED_OUT = (
         deadline=3,
     ),
     Case("no room for a sampler", (turned_away("save_weights_for_sampler", 503, ADAPTERS, skip=2),), deadline=3),
+    Case(
+        "no room for a sampler after all",
+        (on("save_weights_for_sampler", "refuse", content=REFUSED, lasting=SECONDS, skip=2),),
+        deadline=3,
+    ),
+    Case("no room for samples", (on("asample", "refuse", content=REFUSED, lasting=SECONDS, skip=9),), deadline=3),
     Case(
         "lost, and paused while it is opened again",
         (

@@ -50,7 +50,8 @@ HOUSEKEEPING: Final[Asked] = "housekeeping"
 ASKED: Final[contextvars.ContextVar[Asked]] = contextvars.ContextVar("asked", default=TRAINING)
 """Set by the caller: from there it reaches the SDK's own thread."""
 
-Heard = tuple[Asked, Literal["request", "result", "opening"]]
+Heard = tuple[Asked, object]
+"""What was asked, and whether it was the `request` or its `result`, or which call as a whole."""
 
 
 class Patience(NamedTuple):
@@ -164,8 +165,8 @@ class Paused(NamedTuple):
 
 @dataclass(slots=True)
 class BackendAnswers:
-    """What was heard last, by what was asked, and by whether it was the request, its result, or the opening of
-    something as a whole: the request may be taken while its result has to wait.
+    """What was heard last, by what was asked, and by whether it was the request, its result, or a call as a whole: the
+    request may be taken while its result has to wait, and a result may be that there was no room.
 
     `stopping`: the run is being stopped, and no request of a step is held any longer. From the first one that is
     `withdrawn` on, so are all others of a step: none may be trained without what came before it.
@@ -288,8 +289,7 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
             seconds = _retry_after(response) or pause
             HEARD.hear(heard, meaning, seconds)
             await response.aclose()
-            if await _held(seconds, of_a_step=of_a_step):
-                HEARD.withdrawn = True
+            await held(seconds, of_a_step=of_a_step)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         HEARD.hear(heard, meaning, BACKOFF_SECONDS)
         took = time.monotonic() - begun
@@ -315,14 +315,14 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
         return httpx.Response(response.status_code, headers=kept, text=text, request=request)
 
 
-async def _held(seconds: float, *, of_a_step: bool) -> bool:
-    """Whether a stop of the run, which another thread tells, has ended the hold."""
+async def held(seconds: float, *, of_a_step: bool) -> None:
+    """Wait. A stop of the run, which another thread tells, ends it and withdraws the step."""
     until = time.monotonic() + seconds
     while not (of_a_step and HEARD.stopping):
         if (left := until - time.monotonic()) <= 0:
-            return False
+            return
         await asyncio.sleep(min(left, FIRST_PAUSE_SECONDS))
-    return True
+    HEARD.withdrawn = True
 
 
 def _retry_after(response: httpx.Response) -> float | None:

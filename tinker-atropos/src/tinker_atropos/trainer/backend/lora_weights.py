@@ -13,7 +13,7 @@ which has the gradient of the forward KL(w || p). Gradients accumulate until the
 import asyncio
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,7 +28,15 @@ from tinker_atropos.chat.sampling import Floats, Ints, SampleRefusedError
 from tinker_atropos.errors import BackendLostError, ConfigError, WithdrawnError
 from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.policy import Sampler
-from tinker_atropos.trainer.backend.sdk_calls import TinkerSampler, answered, gone, refused, submitted
+from tinker_atropos.trainer.backend.sdk_calls import (
+    StepRequest,
+    TinkerSampler,
+    answered,
+    gone,
+    refused,
+    settled,
+    submitted,
+)
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import Datum, loss_config, trained_tokens
 from tinker_atropos.trainer.data.divergence import check_gradient, check_loss
@@ -58,13 +66,13 @@ class StepOutput:
 
 
 class SubmittedUpdate(NamedTuple):
-    """The SDK's futures of one optimizer step: of the policy loss and of the cross-entropy to the teacher, if they have
-    a gradient (one of them has), and of the step.
+    """The requests of one optimizer step: for the policy loss and for the cross-entropy to the teacher, if they have
+    a gradient (one of them has), and for the step.
     """
 
-    policy: Any | None
-    teacher: Any | None
-    optimizer: Any
+    policy: StepRequest | None
+    teacher: StepRequest | None
+    optimizer: StepRequest
 
 
 class Training:
@@ -91,15 +99,17 @@ class Training:
     async def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Logprobs of each datum's targets under the present weights, T-1 of them. No gradient is computed."""
         self.used.prefill += sum(len(datum.input_T) for datum in datums)
-        future = self._client.forward([to_score(datum) for datum in datums], "cross_entropy")
-        return _logprobs(await self._wait(future, "forward"))
+        scored = [to_score(datum) for datum in datums]
+        return _logprobs(await self._wait("forward", lambda: self._client.forward(scored, "cross_entropy")))
 
     async def check_loss(self, probe_T: Ints) -> None:
         """Compute the loss of a few tokens, without a gradient. Raises ConfigError if the backend refuses the loss."""
         loss = self._settings.loss
-        future = self._client.forward([probe(probe_T, loss)], loss, loss_config(self._settings))
+        config = loss_config(self._settings)
         try:
-            await self._wait(future, f"computing the loss {loss}")
+            await self._wait(
+                f"computing the loss {loss}", lambda: self._client.forward([probe(probe_T, loss)], loss, config)
+            )
         except BackendLostError as error:
             if not refused(error.__cause__ or error):
                 raise
@@ -126,21 +136,23 @@ class Training:
             self._submitted(policy, teacher, self._adam(learning_rate, trained_tokens(datums)))
             for (policy, teacher), datums in zip(contents, minibatches, strict=True)
         ]
-        snapshot = self._client.save_weights_and_get_sampling_client()
-        futures = [*(each for update in updates for each in update if each), snapshot]
+        snapshot = StepRequest(self._client.save_weights_and_get_sampling_client, trains=False)
+        requests = [*(each for update in updates for each in update if each), snapshot]
+        for n, request in enumerate(requests, 1):
+            request.behind = requests[n:]
         sent = [datum for policy, teacher in contents for datum in (*policy, *teacher)]
         self.used.train += sum(datum.model_input.length for datum in sent)
         try:
             return await self._answers(minibatches, updates, snapshot, clock)
         except WithdrawnError as error:
             # So is what comes after it, each in its turn. Only then the SDK's queue is free for saving.
-            await asyncio.gather(*(asyncio.wrap_future(each.future()) for each in futures), return_exceptions=True)
-            if any(update.optimizer.future().exception() is None for update in updates):
+            await settled(requests)
+            if any(update.optimizer.future.future().exception() is None for update in updates):
                 raise BackendLostError(f"{error}, in the middle of a step") from error
             raise
         finally:
-            for future in futures:
-                future.future().cancel()  # what is not done by now must not continue after a failed call
+            for request in requests:
+                request.future.future().cancel()  # what is not done by now must not continue after a failed call
 
     def _adam(self, learning_rate: float, tokens: int) -> types.AdamParams:
         """Of an optimizer step whose loss is a sum over so many tokens."""
@@ -158,18 +170,21 @@ class Training:
     def _submitted(
         self, policy: list[types.Datum], teacher: list[types.Datum], adam: types.AdamParams
     ) -> SubmittedUpdate:
-        loss, config = self._settings.loss, loss_config(self._settings)
         return SubmittedUpdate(
-            self._client.forward_backward(policy, loss, config) if policy else None,
-            self._client.forward_backward(teacher, "cross_entropy") if teacher else None,
-            self._client.optim_step(adam),
+            self._gradient_of(policy, self._settings.loss, loss_config(self._settings)) if policy else None,
+            self._gradient_of(teacher, "cross_entropy") if teacher else None,
+            StepRequest(lambda: self._client.optim_step(adam)),
         )
+
+    def _gradient_of(self, datums: list[types.Datum], *loss: Any) -> StepRequest:
+        parts = len(list(self._client._chunked_requests_generator(datums)))  # noqa: SLF001 -- it tells nobody
+        return StepRequest(lambda: self._client.forward_backward(datums, *loss), parts=parts)
 
     async def _answers(
         self,
         minibatches: Sequence[Sequence[Datum]],
         updates: Sequence[SubmittedUpdate],
-        snapshot: Any,
+        snapshot: StepRequest,
         clock: "Laps",
     ) -> StepOutput:
         logprobs: list[Floats] = []
@@ -180,14 +195,14 @@ class Training:
             clock.lap("forward_backward")
             trained = zip(policy_rows, datums, strict=True)
             check_loss(minibatch_loss, (row[datum.trained_T] for row, datum in trained))
-            metrics.append((await self._wait(update.optimizer, "optim_step")).metrics or {})
+            metrics.append((await self._result("optim_step", update.optimizer)).metrics or {})
             check_gradient(metrics[-1])
             clock.lap("optim_step")
             logprobs += policy_rows
             teacher_logprobs += teacher_rows
             loss_sum += minibatch_loss
         try:
-            self._latest = self._sampler(await self._wait(snapshot, SNAPSHOT))
+            self._latest = self._sampler(await self._result(SNAPSHOT, snapshot))
         except WithdrawnError:  # nobody samples any more, and the step is trained
             if self._latest is None:
                 raise
@@ -198,7 +213,7 @@ class Training:
         self, datums: Sequence[Datum], asked: SubmittedUpdate
     ) -> tuple[float, list[Floats], list[Floats]]:
         """The loss, and the logprobs of the datums and of the taught ones' teacher's tokens. See `StepOutput`."""
-        outputs = [await self._wait(asked.policy, "forward_backward")] if asked.policy else []
+        outputs = [await self._result("forward_backward", asked.policy)] if asked.policy else []
         logprobs, teacher_logprobs = [row for output in outputs for row in _logprobs(output)], []
         if asked.teacher:
             outputs.append(await self._taught(asked.teacher))
@@ -208,9 +223,9 @@ class Training:
             teacher_logprobs = [row_TK[:, 1 : 1 + teacher.tokens_TK.shape[1]] for row_TK, (_, teacher) in found]
         return sum(float(output.metrics["loss:sum"]) for output in outputs), logprobs, teacher_logprobs
 
-    async def _taught(self, future: Any) -> Any:
+    async def _taught(self, request: StepRequest) -> Any:
         try:
-            return await self._wait(future, "forward_backward to a teacher's top-k")
+            return await self._result("forward_backward to a teacher's top-k", request)
         except BackendLostError as error:
             cause = error.__cause__ or error
             if not refused(cause) or gone(cause):
@@ -249,26 +264,36 @@ class Training:
         return sampler
 
     async def snapshot(self) -> Sampler:
-        self._latest = self._sampler(await self._wait(self._client.save_weights_and_get_sampling_client(), SNAPSHOT))
+        self._latest = self._sampler(await self._wait(SNAPSHOT, self._client.save_weights_and_get_sampling_client))
         return self._latest
 
     async def save_state(self, name: str, metadata: Mapping[str, str], ttl_seconds: int | None) -> str:
         """Save weights and optimizer; returns the path that training can continue from. TTL None: kept forever."""
-        future = self._client.save_state(name, ttl_seconds=ttl_seconds, user_metadata=dict(metadata))
-        return str((await self._wait(future, f"saving state {name}")).path)
+        save = functools.partial(self._client.save_state, name, ttl_seconds, user_metadata=dict(metadata))
+        return str((await self._wait(f"saving state {name}", save, of_a_step=False)).path)
 
     async def save_sampler(self, name: str, metadata: Mapping[str, str], ttl_seconds: int | None = None) -> str:
         """Save weights for inference; returns their path. TTL None: kept forever."""
-        future = self._client.save_weights_for_sampler(name, ttl_seconds=ttl_seconds, user_metadata=dict(metadata))
-        return str((await self._wait(future, f"saving sampler weights {name}")).path)
+        save = functools.partial(self._client.save_weights_for_sampler, name, ttl_seconds, dict(metadata))
+        return str((await self._wait(f"saving sampler weights {name}", save, of_a_step=False)).path)
 
     def _sampler(self, client: tinker.SamplingClient) -> Sampler:
         return TinkerSampler(client, self._patience, self.run_id, self.used)
 
-    async def _wait(self, future: Any, doing: str) -> Any:
+    async def _result(self, doing: str, request: StepRequest) -> Any:
+        return await self._wait(doing, lambda: request.future, request.again)
+
+    async def _wait(
+        self,
+        doing: str,
+        ask: Callable[[], Any],
+        again: Callable[[], Awaitable[bool]] | None = None,
+        *,
+        of_a_step: bool = True,
+    ) -> Any:
         self.call = (doing, time.monotonic())
         try:
-            return await answered(doing, self._patience, future)
+            return await answered(doing, self._patience, ask, again, of_a_step=of_a_step)
         except BackendLostError as error:
             error.training_run_id = self.run_id
             raise

@@ -6,10 +6,11 @@ Its errors are translated to those of this package, which are named by who must 
 
 import asyncio
 import contextvars
+import functools
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,6 +44,7 @@ from tinker_atropos.trainer.backend.answers import (
     Asked,
     Heard,
     Patience,
+    held,
     is_full,
 )
 from tinker_atropos.trainer.backend.token_use import TokenUse
@@ -72,7 +74,7 @@ class TinkerSampler:
         )
         with self.used.sampling(len(prompt_T), n, settings.max_tokens) as answered_with:
             # Cancelling this wait cancels the request at the backend.
-            response = await self._answer("sampling", self.client.sample(_prompt(prompt_T), n, params))
+            response = await self._answer("sampling", lambda: self.client.sample(_prompt(prompt_T), n, params))
             samples = [_sample(sequence) for sequence in response.sequences]
             answered_with(sum(len(sample.tokens_T) for sample in samples))
         for sample in samples:
@@ -81,12 +83,12 @@ class TinkerSampler:
 
     async def logprobs(self, tokens_T: Ints) -> Floats:
         self.used.prefill += len(tokens_T)
-        answer = await self._answer("computing logprobs", self.client.compute_logprobs(_prompt(tokens_T)))
+        answer = await self._answer("computing logprobs", lambda: self.client.compute_logprobs(_prompt(tokens_T)))
         return np.array([np.nan if logprob is None else logprob for logprob in answer], np.float64)
 
-    async def _answer(self, doing: str, future: Any) -> Any:
+    async def _answer(self, doing: str, ask: Callable[[], Any]) -> Any:
         try:
-            return await answered(doing, self.patience, future, SAMPLING)
+            return await answered(doing, self.patience, ask, asked=SAMPLING)
         except BackendLostError as error:
             cause = error.__cause__ or error
             if refused(cause) and not gone(cause):
@@ -136,7 +138,7 @@ def translate(error: BaseException, doing: str, *, opening: bool = False) -> Run
         return BackendError(f"{doing}: {str(cause) or 'no answer'}")
     if isinstance(cause, ValidationError) and (nulls := _null_metrics(cause)):
         return DivergedError(f"{doing}: the backend answered with numbers that are not finite ({', '.join(nulls)})")
-    if status == WITHDRAWN:
+    if status == WITHDRAWN or isinstance(cause, WithdrawnError):
         return WithdrawnError(f"{doing}: the backend had not accepted it when the run was stopped")
     if status in (401, 403) or (opening and type(cause) is tinker.TinkerError):
         return CredentialsError(f"{doing}: the backend does not accept TINKER_API_KEY: {_sentence(cause)}")
@@ -155,6 +157,11 @@ def refused(error: BaseException) -> bool:
     if isinstance(error, tinker.RequestFailedError):
         return error.category is RequestErrorCategory.User
     return isinstance(error, tinker.APIStatusError) and error.status_code in _REFUSED
+
+
+def undone(error: BaseException | None) -> bool:
+    """Whether the result of a request is that the backend did not do it."""
+    return error is not None and isinstance(_root(error), tinker.RequestFailedError)
 
 
 def gone(error: BaseException) -> bool:
@@ -201,38 +208,101 @@ async def submitted(
     doing: str, patience: Patience, submit: Callable[[], Any], *, opening: bool = True, asked: Asked = TRAINING
 ) -> Any:
     """Submit in a thread (the SDK blocks while it opens a session) and wait for the result."""
+    ask = functools.partial(in_thread, lambda: submit().result())
     try:
-        return await _in_time(patience, _once_there_is_room(submit, asked), asked)
+        return await _in_time(patience, _once_there_is_room(ask, asked), asked)
     except Exception as error:  # the SDK's errors have no common base
         raise translate(error, doing, opening=opening) from error
 
 
-async def _once_there_is_room(submit: Callable[[], Any], asked: Asked) -> Any:
-    """The result. What the backend takes in hand and then has no room for is submitted again."""
+async def answered(
+    doing: str,
+    patience: Patience,
+    ask: Callable[[], Any],
+    again: Callable[[], Awaitable[bool]] | None = None,
+    *,
+    asked: Asked = TRAINING,
+    of_a_step: bool = False,
+) -> Any:
+    """Wait for a future of the SDK; giving up cancels it. `again` is called before it is asked once more, which False
+    prevents.
+    """
+
+    async def answer() -> Any:
+        return await asyncio.wrap_future(ask().future())
+
+    try:
+        return await _in_time(patience, _once_there_is_room(answer, asked, again, of_a_step=of_a_step), asked)
+    except Exception as error:  # the SDK's errors have no common base
+        raise translate(error, doing) from error
+
+
+async def _once_there_is_room(
+    ask: Callable[[], Awaitable[T]],
+    asked: Asked,
+    again: Callable[[], Awaitable[bool]] | None = None,
+    *,
+    of_a_step: bool = False,
+) -> T:
+    """The result. What the backend takes in hand and then has no room for was not done, whatever it is: a sampler, a
+    sample, a gradient, a checkpoint of this name. So it is asked again.
+    """
     ASKED.set(asked)  # for this task, which nothing else runs in
-    heard: Heard = (asked, "opening")
+    heard: Heard = (asked, object())
     pause = FIRST_PAUSE_SECONDS
     try:
         while True:
             try:
-                return await in_thread(lambda: submit().result())
+                return await ask()
             except Exception as error:  # the SDK's errors have no common base
                 said = _sentence(_root(error))
-                if not (refused(error) and is_full(said)):
+                # A status may be that of fetching the result of a request that was done.
+                if not ((undone(error) or (refused(error) and not of_a_step)) and is_full(said)):
                     raise
-            HEARD.hear(heard, AnswerMeaning("BackendFull", said), pause)
-            await asyncio.sleep(pause)
+                HEARD.hear(heard, AnswerMeaning("BackendFull", said), pause)
+                await held(pause, of_a_step=of_a_step)
+                if of_a_step and HEARD.withdrawn:
+                    raise WithdrawnError from None
+                if again and not await again():
+                    raise
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
     finally:
         HEARD.over(heard)
 
 
-async def answered(doing: str, patience: Patience, future: Any, asked: Asked = TRAINING) -> Any:
-    """Wait for a future of the SDK; giving up cancels it."""
-    try:
-        return await _in_time(patience, asyncio.wrap_future(future.future()), asked)
-    except Exception as error:  # the SDK's errors have no common base
-        raise translate(error, doing) from error
+@dataclass(slots=True)
+class StepRequest:
+    """`send` is called at once, and `future` is the SDK's. `behind` are those of the step that were sent after it.
+
+    `trains`: it changes the weights or their gradient. `parts`: how many requests the SDK makes of it.
+    """
+
+    send: Callable[[], Any]
+    trains: bool = True
+    parts: int = 1
+    behind: Sequence["StepRequest"] = ()
+    future: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.future = self.send()
+
+    async def again(self) -> bool:
+        """Send it, which was refused for want of room, and what is behind it, which was told the same. False if that
+        was done instead, as an optimizer's step without its gradient, or if parts of this one may have been: nothing
+        is done twice, and these weights are lost.
+        """
+        requests = (self, *self.behind)
+        await settled(requests)
+        if self.parts > 1 or any(each.trains and not undone(each.future.future().exception()) for each in requests):
+            return False
+        for each in requests:
+            each.future = each.send()
+        return True
+
+
+async def settled(requests: Iterable[StepRequest]) -> None:
+    """Wait until each has a result or has failed."""
+    await asyncio.gather(*(asyncio.wrap_future(each.future.future()) for each in requests), return_exceptions=True)
 
 
 async def _in_time(patience: Patience, work: Awaitable[T], asked: Asked) -> T:

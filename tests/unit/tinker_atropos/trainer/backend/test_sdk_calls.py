@@ -1,0 +1,123 @@
+"""What a backend takes in hand and then has no room for, through the real SDK and the real Tinker service."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conftest import TinkerServiceProcess
+from tests.integration.training.faults import Fault, FaultProxy
+from tests.unit.tinker_atropos.trainer.backend.conftest import METADATA, settings_of
+from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
+
+from rl_contract.bundled import BUNDLED
+from tinker_atropos.chat.sampling import SamplingSettings
+from tinker_atropos.errors import BackendLostError, WithdrawnError
+from tinker_atropos.trainer.backend.answers import HEARD, TRAINING
+from tinker_atropos.trainer.backend.backend import TinkerBackend
+from tinker_atropos.trainer.backend.lora_weights import Training
+
+FULL = {"error": "Maximum number of LoRA adapters (6) reached", "category": "user"}
+PROMPT = np.array([1, 2, 3])
+
+
+def refusing(*paths: str, times: int = 2, skip: int = 0) -> list[Fault]:
+    return [Fault("refuse", f"POST /api/v1/{path}$", times=times, skip=skip, content=FULL) for path in paths]
+
+
+@dataclass
+class Refusing:
+    proxy: FaultProxy
+    training: Training
+
+
+@pytest.fixture
+async def refusing_backend(
+    tinker_service: TinkerServiceProcess, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Refusing]:
+    """Training at a backend that refuses what is not there yet to be refused."""
+    for name in ("stopping", "withdrawn"):
+        monkeypatch.setattr(HEARD, name, False)
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        for name, value in {**tinker_service.env_vars, "TINKER_BASE_URL": proxy.url}.items():
+            monkeypatch.setenv(name, value)
+        backend = await TinkerBackend.open(settings_of(), METADATA)
+        yield Refusing(proxy, await backend.create(BUNDLED, METADATA))
+        await backend.close("success")
+
+
+async def state_of(training: Training) -> list[list[float]]:
+    """Two steps, and what the weights are after them."""
+    await training.step([[datum(5)]], 1e-2)
+    await training.step([[datum(6)], [datum(7)]], 1e-2)
+    return [row.tolist() for row in await training.forward([datum(8)])]
+
+
+async def sample(training: Training) -> Any:
+    return await (await training.snapshot()).sample(PROMPT, 1, SamplingSettings(max_tokens=1))
+
+
+CALLS: dict[str, tuple[list[Fault], Callable[[Training], Awaitable[Any]]]] = {
+    "a snapshot": (refusing("save_weights_for_sampler"), state_of),
+    "logprobs": (refusing("forward_backward", skip=3), state_of),
+    "an optimizer step and the snapshot behind it": (
+        refusing("optim_step", times=1, skip=2) + refusing("save_weights_for_sampler", times=1, skip=1),
+        state_of,
+    ),
+    "a step": (refusing("forward_backward", "optim_step", "save_weights_for_sampler", times=1), state_of),
+    "half a step": (
+        refusing("forward_backward", "optim_step", skip=2, times=1) + refusing("save_weights_for_sampler", skip=1),
+        state_of,
+    ),
+    "a sample": (refusing("asample"), sample),
+    "a state": (refusing("save_weights"), lambda training: training.save_state("kept", METADATA, None)),
+    "weights": (refusing("save_weights_for_sampler"), lambda training: training.save_sampler("kept", METADATA)),
+}
+
+
+@pytest.mark.parametrize(("faults", "call"), CALLS.values(), ids=CALLS)
+async def test_it_is_asked_again_and_done_once(faults, call, refusing_backend: Refusing, new_training) -> None:
+    refusing_backend.proxy.faults = faults
+    expected = await call(await new_training()) if call is state_of else None
+    got = await call(refusing_backend.training)
+    assert [fault.hits for fault in faults] == [fault.times for fault in faults]
+    assert got == expected if call is state_of else got
+    assert HEARD.paused(TRAINING) is None
+
+
+@pytest.mark.parametrize("path", ["forward_backward", "optim_step"])
+async def test_what_was_done_without_it_is_not_done_twice(path: str, refusing_backend: Refusing) -> None:
+    refusing_backend.proxy.faults = refusing(path, times=1)
+    with pytest.raises(BackendLostError, match="Maximum number of LoRA adapters"):
+        await refusing_backend.training.step([[datum(5)], [datum(6)]], 1e-2)
+
+
+async def test_what_the_sdk_has_sent_in_parts_is_not_either(refusing_backend: Refusing, monkeypatch) -> None:
+    training = refusing_backend.training
+    config = training._client.holder._client_config
+    monkeypatch.setattr(
+        training._client.holder, "_client_config", config.model_copy(update={"fwdbwd_max_chunk_len": 1})
+    )
+    refusing_backend.proxy.faults = [
+        *refusing("forward_backward", times=1, skip=1),
+        *refusing("optim_step", "save_weights_for_sampler", times=1),
+    ]
+    with pytest.raises(BackendLostError, match="Maximum number of LoRA adapters"):
+        await training.step([[datum(5), datum(6)]], 1e-2)
+
+
+async def test_a_stop_withdraws_a_step_that_there_is_no_room_for(refusing_backend: Refusing) -> None:
+    """What is trained is saved."""
+    training = refusing_backend.training
+    await training.step([[datum(5)]], 1e-2)
+    refusing_backend.proxy.faults = refusing("forward_backward", "optim_step", "save_weights_for_sampler", times=100)
+    stepping = asyncio.ensure_future(training.step([[datum(6)]], 1e-2))
+    async with asyncio.timeout(60):
+        while HEARD.paused(TRAINING) is None:
+            await asyncio.sleep(0)
+        HEARD.stopping = True
+        with pytest.raises(WithdrawnError, match="had not accepted it when the run was stopped"):
+            await stepping
+        assert await training.save_state("stopped", METADATA, None)
