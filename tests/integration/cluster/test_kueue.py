@@ -6,7 +6,9 @@ import pytest
 from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.polling import stays, wait_for
-from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
+
+from rl_operator.api.names import SLOT_GATE
 
 QUEUE, GATE = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/admission"
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
@@ -73,8 +75,12 @@ def apply(runs: RunsNamespace, **spec: Any) -> str:
     pod = runs.until_pod()
     found = runs.kubelet.pod(pod)
     assert found["metadata"]["labels"][QUEUE] == "team"
-    assert [gate["name"] for gate in found["spec"]["schedulingGates"]] == [GATE]
+    assert GATE in gates_of(runs, pod)
     return pod
+
+
+def gates_of(runs: RunsNamespace, pod: str) -> set[str]:
+    return {gate["name"] for gate in runs.kubelet.pod(pod)["spec"].get("schedulingGates", ())}
 
 
 def path_of(runs: RunsNamespace, pod: str) -> str:
@@ -94,6 +100,16 @@ def test_a_gated_run_waits_is_admitted_and_trains(runs: RunsNamespace) -> None:
     runs.succeed(pod)
     status = runs.status()
     assert status["attempts"][0]["started"] <= status["admittedTime"] <= status["completionTime"]
+
+
+def test_at_a_runtime_with_slots_it_starts_when_it_is_admitted_and_holds_one(runs: RunsNamespace) -> None:
+    install_runtime(runs.admin, "tiny", "limited-by-both", limits={"maxActiveRuns": 1})
+    pod = apply(runs, runtime="limited-by-both")
+    assert gates_of(runs, pod) == {GATE, SLOT_GATE}
+    runs.until_reason("Reconciling", "Gated")
+    runs.admin.patch(path_of(runs, pod), {"spec": {"schedulingGates": [{"name": SLOT_GATE}]}})
+    wait_for("the operator lifts its own gate", lambda: not gates_of(runs, pod))
+    runs.succeed(pod)
 
 
 def test_no_start_deadline_runs_while_it_is_gated(runs: RunsNamespace) -> None:

@@ -172,6 +172,7 @@ class NamedReference(TypedDict):
 
 
 class PodSpec(TypedDict, total=False):
+    schedulingGates: list[NamedReference]
     restartPolicy: str
     activeDeadlineSeconds: int
     automountServiceAccountToken: bool

@@ -71,6 +71,9 @@ LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configurati
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """Kueue's label, copied from a run to its pod: Kueue gates the pod until there is room."""
 
+SLOT_GATE: Final = f"{GROUP}/slot"
+"""The scheduling gate of a pod that waits for Kueue: it is removed when its run holds a slot of its runtime."""
+
 POD_FINALIZER = f"{GROUP}/result"
 """Keeps a pod until its result is in the run's status."""
 

@@ -139,7 +139,8 @@ class QueueStatus(ObservedModel):
         default=None, description="The run's namespace, if its share of the runtime is what the run waits for."
     )
     gave_back: str | None = Field(
-        default=None, description="When it gave the slot of its attempt back: the attempt's pod could not be created."
+        default=None,
+        description="When it gave the slot of its attempt back: the attempt's pod was not created, or not admitted.",
     )
 
 

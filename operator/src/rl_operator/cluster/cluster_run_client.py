@@ -172,6 +172,11 @@ class ClusterRunClient:
         if answer["kind"] == "Pod":
             self._caches.pods.put_answer(answer)
 
+    async def remove_gates(self, pod: PodObservation) -> None:
+        body = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": None}}
+        with contextlib.suppress(GoneError):
+            self._caches.pods.put_answer(await self._client.patch(PODS.path(pod.namespace, pod.name), body))
+
     async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
         body = {"metadata": {"uid": pod.uid, "labels": labels}}
         self._caches.pods.put_answer(await self._client.patch(PODS.path(pod.namespace, pod.name), body))

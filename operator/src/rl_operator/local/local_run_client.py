@@ -139,6 +139,9 @@ class LocalRunClient:
         with contextlib.suppress(GoneError):
             self._store.delete("Pod", pod.namespace, pod.name, uid=pod.uid)
 
+    async def remove_gates(self, pod: PodObservation) -> None:
+        """Here pods have none."""
+
     async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
         def label(manifest: Manifest) -> None:
             manifest["metadata"]["labels"] = {**manifest["metadata"].get("labels", {}), **labels}

@@ -29,7 +29,7 @@ from rl_operator.render.network import network_names, ops_policy, ops_policy_nam
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod
 from rl_operator.status.attempt.environment_slots import EVALUATOR, plan_environments
-from rl_operator.status.attempt.run_admission import gave_slot_back, must_wait
+from rl_operator.status.attempt.run_admission import must_wait, waits_in_queue
 from rl_operator.status.attempt.sandbox_slots import plan_sandboxes
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derived_status import frozen_settings, started
@@ -121,7 +121,7 @@ async def _freeze(view: View, inputs: RunInputs | None, client: RunClient) -> tu
 
 async def create_missing(view: View, client: RunClient) -> View:
     """Create what an interrupted start left out. The frozen version is what runs, whatever was edited since."""
-    if gave_slot_back(view.run):
+    if waits_in_queue(view.run):
         view = await _take_slot(view, client)
         if must_wait(view):
             return view
@@ -141,6 +141,14 @@ async def create_missing(view: View, client: RunClient) -> View:
             )
         view = replace(view, run=await _freeze_again(run, rendered, client))
     return await _create_children(view, rendered, client)
+
+
+async def ungate(view: View, pod: PodObservation, client: RunClient) -> View:
+    if waits_in_queue(view.run):
+        view = await _take_slot(view, client)
+    if not must_wait(view):
+        await client.remove_gates(pod)
+    return view
 
 
 async def _take_slot(view: View, client: RunClient) -> View:
@@ -206,7 +214,8 @@ async def _create_pod(view: View, templates: Templates, client: RunClient) -> Vi
     token = ops_token_env_var(secrets.token_urlsafe())
     continued = [*checkpoint_env_vars(live), *cost_env_vars(live), token]
     share = share_env_vars(live, EVALUATOR)  # of the environment in the run's own pod
-    pod = pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed, continued=continued, share=share)
+    by_slots, attempt = view.queue_position is not None, live.status.attempt or 1
+    pod = pod_of_attempt(templates.pod, attempt, exposed=exposed, by_slots=by_slots, continued=continued, share=share)
     await client.create_child(pod)
     return replace(view, run=live)
 

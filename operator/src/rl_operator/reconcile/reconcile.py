@@ -34,6 +34,7 @@ from rl_operator.reconcile.attempt_steps import (
     require_alive,
     restore_ops_policy,
     start,
+    ungate,
 )
 from rl_operator.reconcile.frozen_run import EnvironmentUnreadError, frozen_templates, render
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
@@ -252,6 +253,8 @@ async def _apply(view: View, verb: Action, inputs: RunInputs | None, client: Run
             return await start(view, inputs, client)
         case Action.CREATE:
             return await create_missing(view, client)
+        case Action.UNGATE if view.pod is not None:
+            return await ungate(view, view.pod, client)
         case Action.REMOVE_FINALIZER if view.pod is not None:
             await client.remove_finalizer(view.pod)
         case Action.STOP if view.pod is not None:

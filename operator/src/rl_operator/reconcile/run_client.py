@@ -113,6 +113,10 @@ class RunClient(InputSource, Protocol):
         """Delete with a uid precondition; if it is already gone, that is success."""
         ...
 
+    async def remove_gates(self, pod: PodObservation) -> None:
+        """Let exactly that pod be scheduled; if it is already gone, that is success."""
+        ...
+
     async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
         """Put labels on exactly that pod: without its own no watch reports it."""
         ...

@@ -17,7 +17,9 @@ from rl_operator.api.names import (
     ENVIRONMENT_CONTAINER,
     INCARNATION_LABEL,
     POD_FINALIZER,
+    QUEUE_NAME_LABEL,
     RUNTIME_ANNOTATION,
+    SLOT_GATE,
     SLOT_LABEL,
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
@@ -110,12 +112,13 @@ def pod_of_attempt(
     attempt: int,
     *,
     exposed: bool,
+    by_slots: bool = False,
     continued: Sequence[k8s.EnvVar] = (),
     share: Sequence[k8s.EnvVar] = (),
 ) -> k8s.PodObject:
     """The pod of attempt `attempt` (from 1), ready to be created. `exposed`: environments run in other pods, too;
-    `continued`: the trainer's variables that say what it continues from, and what it may cost; `share`: the
-    environment's about the run's sandboxes.
+    `by_slots`: the runtime limits its active runs; `continued`: the trainer's variables that say what it continues
+    from, and what it may cost; `share`: the environment's about the run's sandboxes.
     """
     metadata, spec = template["metadata"].copy(), template["spec"].copy()
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}"
@@ -123,6 +126,8 @@ def pod_of_attempt(
     own = {TRAINER_CONTAINER: continued, ENVIRONMENT_CONTAINER: share}
     spec["initContainers"] = [_of_attempt(each, attempt, exposed, own) for each in spec["initContainers"]]
     spec["containers"] = [_of_attempt(each, attempt, exposed, own) for each in spec["containers"]]
+    if by_slots and QUEUE_NAME_LABEL in metadata["labels"]:
+        spec["schedulingGates"] = [{"name": SLOT_GATE}]
     return {**template, "metadata": metadata, "spec": spec}
 
 

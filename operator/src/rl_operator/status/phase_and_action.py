@@ -35,10 +35,13 @@ from rl_operator.status.attempt.pod_cleanup import lost_at
 from rl_operator.status.attempt.restored import is_restored, restored_finding
 from rl_operator.status.attempt.run_admission import (
     RETRY_AFTER,
+    admission_due,
+    awaits_slot,
     deleted_while_gated,
     may_try_again,
     must_wait,
     next_try,
+    place_of_gated,
     queued,
     without_pod,
 )
@@ -79,6 +82,7 @@ class Action(Enum):
     RENDER = "render a draft, to see what it would be"
     START = "freeze the run and start its next attempt"
     CREATE = "create what is missing of the current attempt"
+    UNGATE = "remove our gate from a pod that was admitted, now that its run holds a slot, or can have one"
     REMOVE_FINALIZER = "release a pod that was deleted before it was admitted, so that it can be created again"
     STOP = "delete the current attempt's pod, so that it saves and ends"
 
@@ -98,7 +102,9 @@ def decide(view: View) -> Action:
     if pod.over or pod.deleting:
         return Action.REMOVE_FINALIZER if _is_made_again(view) else Action.REST
     ends = run.spec.suspend or recorded(view) or given_up(view) or _lingers(view)
-    return Action.STOP if ends else Action.REST
+    if ends:
+        return Action.STOP
+    return Action.UNGATE if awaits_slot(pod) and not must_wait(view) else Action.REST
 
 
 def _next_start(view: View) -> Action:
@@ -122,7 +128,7 @@ def assess(view: View) -> Assessment:
             return after_attempt(view)
         return without_pod(view) or Assessment(Situation.STARTING, *starting_detail(view))
     if _is_made_again(view):
-        return Assessment(Situation.STARTING, *starting_detail(view))
+        return _starting(view)
     if pod.over:
         return after_attempt(view)
     return _stopping(view, pod) or _stopped_late(view) or _at_work(view)
@@ -145,9 +151,11 @@ def _moments(view: View) -> Iterator[datetime]:
     yield from (deadline.at for deadline in deadlines(view))
     yield from plan_environments(view).due
     yield from plan_sandboxes(view).due
-    if again := next_try(view.run):
+    pod, due = view.pod, admission_due(view)
+    if due:
+        yield due
+    elif again := next_try(view.run):
         yield again if again > view.now else view.now + RETRY_AFTER
-    pod = view.pod
     if pod is None or pod.over:
         return
     yield from (moment for moment in (_done_for_long(view), lost_at(pod), prepared_by(pod)) if moment)
@@ -209,7 +217,11 @@ def _at_work(view: View) -> Assessment:
         if view.trouble and view.trouble[0] == TEMPLATE_CHANGED:
             return Assessment(Situation.RUNNING, TEMPLATE_CHANGED, f"{view.trouble[1]} Training continues.")
         return Assessment(Situation.RUNNING, _training_reason(view), _training_message(view))
-    return Assessment(Situation.STARTING, *starting_detail(view))
+    return _starting(view)
+
+
+def _starting(view: View) -> Assessment:
+    return Assessment(Situation.STARTING, *starting_detail(view), queue=place_of_gated(view))
 
 
 def _farewell(view: View) -> str:

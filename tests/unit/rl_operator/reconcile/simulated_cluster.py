@@ -17,6 +17,7 @@ from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.names import (
     COMPONENT_LABEL,
+    QUEUE_NAME_LABEL,
     RUN_LABEL,
     RUN_UID_LABEL,
     RUNTIME_PLURAL,
@@ -41,6 +42,7 @@ from rl_operator.reconcile import ReconcilePace, reconcile
 from rl_operator.status.observed.observation import format_time
 
 NAMESPACE = "team-a"
+KUEUE_GATE = "kueue.x-k8s.io/admission"
 PACE = ReconcilePace(backoff_seconds=10, progress_seconds=60)
 GRACE = timedelta(seconds=60)
 BEGIN = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -172,6 +174,8 @@ class SimulatedApi(ClusterClient):
         if own in self.objects:
             raise ConflictError(f"{own} exists")
         document = copy.deepcopy(dict(body))
+        if body["kind"] == "Pod" and QUEUE_NAME_LABEL in body["metadata"]["labels"]:
+            document["spec"].setdefault("schedulingGates", []).append({"name": KUEUE_GATE})
         document["metadata"] |= {
             "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, str(self._version))),
             "generation": 1,
@@ -366,11 +370,13 @@ class SimulatedCluster:
             self.look_at(key, again)
 
     # --- people -------------------------------------------------------------------------------------------------
-    def apply(self, name: str, **spec: Any) -> None:
+    def apply(self, name: str, *, queued: bool = False, **spec: Any) -> None:
+        """`queued`: Kueue is to admit its pods."""
+        labels = {"labels": {QUEUE_NAME_LABEL: "team"}} if queued else {}
         body = {
             "apiVersion": "rl-operator.dev/v1alpha1",
             "kind": "RLTrainingRun",
-            "metadata": {"name": name, "namespace": NAMESPACE},
+            "metadata": {"name": name, "namespace": NAMESPACE, **labels},
             "spec": {"environment": "sort_digits", "runtime": "tiny", **spec},
             "status": {},
         }
@@ -400,6 +406,10 @@ class SimulatedCluster:
     def pods(self) -> Iterator[Document]:
         """The runs' own."""
         return (p for p in self.api.all(PODS.plural) if p["metadata"]["labels"][COMPONENT_LABEL] == TRAINING_COMPONENT)
+
+    def admit(self, pod: Document) -> None:
+        """As Kueue does."""
+        self.api.edit(path_of(pod), lambda document: document["spec"]["schedulingGates"].remove({"name": KUEUE_GATE}))
 
     def play(self, pod: Document, phase: str, states: Mapping[str, Any], **status: Any) -> None:
         """Write a pod's status like its kubelet."""
@@ -432,6 +442,10 @@ class SimulatedCluster:
         unborn = gone and not is_bound(pod)
         over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed") or metadata["uid"] in self.api.ended
         return not (over or lost or unborn)
+
+
+def gates_of(pod: Document) -> tuple[str, ...]:
+    return tuple(gate["name"] for gate in pod["spec"].get("schedulingGates", ()))
 
 
 def path_of(document: Document) -> str:

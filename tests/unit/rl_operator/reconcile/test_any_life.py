@@ -4,7 +4,7 @@ What must hold at every moment is checked after every step. At the end all fault
 reason, and every run ends: every wait has an event or a timer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.unit.rl_operator.reconcile.simulated_cluster import (
     ERRORS,
+    KUEUE_GATE,
     Document,
     Mishap,
     SimulatedCluster,
     failing,
+    gates_of,
     is_bound,
     owner_of,
     path_of,
@@ -53,6 +55,7 @@ SPECS = st.fixed_dictionaries(
         "activeDeadlineSeconds": st.just(500),
         "ttlSecondsAfterFinished": st.sampled_from([0, 50]),
         "priority": st.integers(0, 2),
+        "queued": st.booleans(),
     },
 )
 
@@ -106,16 +109,22 @@ class AnyLife(RuleBasedStateMachine):
         self._go_on(news)
 
     # --- kubelets -----------------------------------------------------------------------------------------------
+    @rule(number=st.integers(0, 5), news=NEWS)
+    def admit_a_pod(self, number: int, news: str) -> None:
+        if pod := self._pod(number, (pod for pod in self.cluster.pods() if KUEUE_GATE in gates_of(pod))):
+            self.cluster.admit(pod)
+        self._go_on(news)
+
     @rule(number=st.integers(0, 5), works=st.booleans(), news=NEWS)
     def start_a_pod(self, number: int, works: bool, news: str) -> None:
-        if pod := self._pod(number, filter(self.cluster.lives, self.cluster.pods())):
+        if pod := self._pod(number, self._may_run()):
             state = ready() if works else running()
             self.cluster.play(pod, "Running", {"api": ready(), "trainer": state, "environment": state})
         self._go_on(news)
 
     @rule(number=st.integers(0, 5), how=st.sampled_from(ENDS), steps=st.integers(0, 3), gone=st.booleans(), news=NEWS)
     def end_a_pod(self, number: int, how: str, steps: int, gone: bool, news: str) -> None:
-        if pod := self._pod(number, filter(self.cluster.lives, self.cluster.pods())):
+        if pod := self._pod(number, self._may_run()):
             self._end(pod, how, steps)
             if gone and "deletionTimestamp" in self.cluster.api.live(path_of(pod))["metadata"]:
                 self.cluster.finish(pod)
@@ -209,6 +218,11 @@ class AnyLife(RuleBasedStateMachine):
         assert self.cluster.limit is None or len(active) <= self.cluster.limit, active
 
     @invariant()
+    def no_run_waits_for_a_slot_whose_pod_may_run(self) -> None:
+        waiting = {run["metadata"]["uid"] for run in self.cluster.api.all(RUNS.plural) if "queue" in run["status"]}
+        assert not [path_of(pod) for pod in self._may_run() if owner_of(pod) in waiting]
+
+    @invariant()
     def every_version_of_a_run_follows_from_the_one_before(self) -> None:
         history = self.cluster.api.history
         for document in history[self.checked :]:
@@ -263,7 +277,9 @@ class AnyLife(RuleBasedStateMachine):
                 if phase == "Running":
                     self._end(pod, "stopped", 1)
                 self.cluster.finish(self.cluster.api.live(path_of(pod)))
-            elif not leaving and phase is None:
+            elif not leaving and KUEUE_GATE in gates_of(pod):
+                self.cluster.admit(pod)
+            elif not leaving and phase is None and not gates_of(pod):
                 self.cluster.play(pod, "Running", {c: ready() for c in ("api", "trainer", "environment")})
             elif not leaving and phase == "Running":
                 self._end(pod, "succeeded", 40)
@@ -287,6 +303,9 @@ class AnyLife(RuleBasedStateMachine):
             "environment": terminated(0, at=at),
         }
         self.cluster.play(pod, "Failed" if code else "Succeeded", containers, **status)
+
+    def _may_run(self) -> Iterator[Document]:
+        return (pod for pod in self.cluster.pods() if self.cluster.lives(pod) and not gates_of(pod))
 
     def _pod(self, number: int, pods: Iterable[Document]) -> Document | None:
         found = sorted(pods, key=path_of)

@@ -5,10 +5,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.simulated_cluster import NAMESPACE, SimulatedCluster, path_of
+from tests.unit.rl_operator.reconcile.simulated_cluster import (
+    KUEUE_GATE,
+    NAMESPACE,
+    SimulatedCluster,
+    gates_of,
+    path_of,
+)
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
-from rl_operator.api.names import COMPONENT_LABEL, RUN_LABEL, TRAINING_COMPONENT
+from rl_operator.api.names import COMPONENT_LABEL, RUN_LABEL, SLOT_GATE, TRAINING_COMPONENT
 from rl_operator.cluster.api_server.resources import PODS, RUNS
 from rl_operator.status.attempt.run_admission import RETRY_AFTER
 from rl_operator.status.observed.observation import format_time
@@ -120,6 +126,85 @@ def test_tries_cost_few_writes(crowded: SimulatedCluster) -> None:
     before = crowded.api.writes
     settle(crowded, 10 * RETRY_SECONDS)
     assert crowded.api.writes - before <= 10 * 4 + 4, "the slot, the refused pod, the slot again"
+
+
+@pytest.fixture
+def gated() -> Iterator[SimulatedCluster]:
+    """One slot, held by a run that Kueue does not admit, and another run that waits for it."""
+    cluster = SimulatedCluster(limit=1)
+    cluster.apply("gated", queued=True)
+    settle(cluster)
+    cluster.apply("waiting")
+    settle(cluster)
+    yield cluster
+    cluster.close()
+
+
+def test_a_run_that_is_not_admitted_gives_its_slot_back_and_keeps_its_pod(gated: SimulatedCluster) -> None:
+    settle(gated, 50)
+    assert (pods_of(gated), status(gated, "waiting")["queue"]["place"]) == (["gated"], 1)
+    settle(gated, 20)
+    assert pods_of(gated) == ["gated", "waiting"]
+    found = status(gated, "gated")
+    assert (found["phase"], found["attempt"], found["queue"]["gaveBack"][:16]) == ("Starting", 1, "2026-05-01T12:01")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_admitted_later_it_waits_for_a_slot_in_line(gated: SimulatedCluster, *, restarted: bool) -> None:
+    settle(gated, 70)
+    gated.apply("younger")
+    settle(gated)
+    [pod] = (pod for pod in gated.pods() if pod["metadata"]["labels"][RUN_LABEL] == "gated")
+    gated.admit(pod)
+    settle(gated, 300)
+    if restarted:
+        gated.start_operator()
+        settle(gated)
+    assert gates_of(gated.api.live(path_of(pod))) == (SLOT_GATE,), "the limit holds"
+    found = status(gated, "gated")
+    assert (found["queue"]["place"], status(gated, "younger")["queue"]["place"]) == (1, 2)
+    assert "1 of 1 runs active" in found["message"]
+    end(gated, "waiting")
+    assert gates_of(gated.api.live(path_of(pod))) == ()
+    assert "queue" not in status(gated, "gated")
+    settle(gated, 60)
+    assert status(gated, "younger")["queue"]["place"] == 1
+
+
+def test_admitted_in_time_it_starts_at_once(gated: SimulatedCluster) -> None:
+    [pod] = gated.pods()
+    assert gates_of(pod) == (SLOT_GATE, KUEUE_GATE)
+    gated.admit(pod)
+    settle(gated)
+    assert gates_of(gated.api.live(path_of(pod))) == ()
+    settle(gated, 200)
+    assert pods_of(gated) == ["gated"]
+
+
+def test_its_start_deadline_begins_when_it_may_start(gated: SimulatedCluster) -> None:
+    gated.edit_run("gated", startDeadlineSeconds=100)
+    settle(gated, 70)
+    [pod] = (pod for pod in gated.pods() if pod["metadata"]["labels"][RUN_LABEL] == "gated")
+    gated.admit(pod)
+    settle(gated, 300)
+    end(gated, "waiting")
+    settle(gated, 95)
+    assert (status(gated, "gated")["phase"], status(gated, "gated")["attempt"]) == ("Starting", 1)
+    settle(gated, 10)
+    assert status(gated, "gated")["failure"]["reason"] == "StartDeadlineExceeded"
+
+
+def test_deleted_while_it_waits_for_a_slot_its_pod_is_made_again_with_one(gated: SimulatedCluster) -> None:
+    settle(gated, 70)
+    [pod] = (pod for pod in gated.pods() if pod["metadata"]["labels"][RUN_LABEL] == "gated")
+    gated.admit(pod)
+    settle(gated)
+    gated.api.remove(path_of(pod))
+    settle(gated, 100)
+    assert pods_of(gated) == ["waiting"]
+    end(gated, "waiting")
+    assert pods_of(gated) == ["gated", "waiting"]
+    assert (status(gated, "gated")["attempt"], status(gated, "gated").get("attempts")) == (1, None)
 
 
 @pytest.fixture

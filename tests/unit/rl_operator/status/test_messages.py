@@ -35,7 +35,7 @@ from rl_operator.status.text.phase_table import Situation
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.status.text.sentences import MAX_SENTENCE
 
-GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated"}
+GATED = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
 NO_KEY = waiting("CreateContainerConfigError", 'secret "tinker" not found')
 KEYS = {"env": [{"name": "TINKER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tinker", "key": "api-key"}}}]}
 LOST_ALL = terminated(1, failed_result("environment", "no environment is left"))
@@ -67,7 +67,7 @@ OTHERS: dict[str, View] = {
     "a name taken before the start": make_view(trouble=("NameTaken", "ConfigMap team-a/x is not this run's.")),
     "a quota": make_view(STARTED, trouble=("CreationRefused", "The API server refuses: exceeded quota.")),
     "in line": make_view(queue_position=QueuePosition(limit=2, active=2, before=2)),
-    "gated": make_view(STARTED, pod=make_pod(waiting(), waiting(), phase="Pending", node="", conditions=[GATED])),
+    "gated": make_view(STARTED, pod=make_pod(waiting(), waiting(), phase="Pending", node="", spec=GATED)),
     "from a backup": restored(),
     "no Secret": make_view(
         STARTED, pod=make_pod(ready(), NO_KEY, ready(), spec={"containers": [{"name": "trainer", **KEYS}]})

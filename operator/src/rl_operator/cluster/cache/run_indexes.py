@@ -38,7 +38,7 @@ class QueueState(Enum):
     HOLDS = "holds a slot"
     CLAIMS = "is being started"
     WAITS = "waits"
-    GAVE_BACK = "waits, and nobody waits for it: its pod could not be created"
+    GAVE_BACK = "waits, and nobody waits for it: its pod cannot start"
 
 
 _TAKES: Final = frozenset({QueueState.HOLDS, QueueState.CLAIMS})

@@ -13,7 +13,7 @@ from typing import Final
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.status_fields import Condition
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
-from rl_operator.status.attempt.run_admission import is_gated
+from rl_operator.status.attempt.run_admission import admitted_time
 from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, parse_time
 
@@ -49,7 +49,7 @@ def deadlines(view: View) -> Iterator[Deadline]:
         return
     # Where a container has ended, the run is no longer Ready, but its start is over all the same.
     working = status.condition("Ready") or (status.condition("Reconciling") if status.phase == "Running" else None)
-    counts = not working and not is_gated(view.pod) and not _to_be_asked(view, view.pod)
+    counts = not working and not view.pod.gates and not _to_be_asked(view, view.pod)
     if spec.start_deadline_seconds is not None and counts:
         message = f"No group was accepted within spec.startDeadlineSeconds ({spec.start_deadline_seconds})."
         yield _after(_resumed(view, _admitted(view, view.pod)), spec.start_deadline_seconds, START, message)
@@ -104,7 +104,7 @@ def _admitted(view: View, pod: PodObservation) -> datetime:
 
     If Kueue admitted it while the operator was down, only the scheduler shows it: it never takes a gated pod.
     """
-    admitted = view.run.status.admitted_time
+    admitted = admitted_time(view)
     seen = parse_time(admitted) if admitted else None
     scheduled = pod.scheduled_at if pod.queue else None
     return max(view.moved(moment) for moment in (pod.created, seen, scheduled) if moment)

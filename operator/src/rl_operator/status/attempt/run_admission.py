@@ -15,6 +15,9 @@ again. It does so in the status first: the limit holds also if this process dies
 
 The gate. Kueue gates a pod by its label and lifts the gate when its queue has room. The wait is not the run's fault:
 the start deadline begins when the gate is lifted, and a gated pod that someone deletes does not count as an attempt.
+Nor is it the fault of others: at a runtime with slots such a pod has a gate of ours, too. If Kueue does not admit it
+for GIVES_BACK_AFTER, its run gives the slot back and the pod keeps its place at Kueue. Once it is admitted the run
+waits for a slot like any other, and our gate is lifted when it has one.
 """
 
 from collections.abc import Iterator
@@ -24,6 +27,7 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Final
 
+from rl_operator.api.names import SLOT_GATE
 from rl_operator.api.status_fields import SUSPENDED_PHASES, QueueStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
@@ -67,7 +71,7 @@ def waits_in_queue(run: TrainingRun) -> bool:
 
 
 def gave_slot_back(run: TrainingRun) -> bool:
-    """Whether it waits in the middle of an attempt, whose pod could not be created."""
+    """Whether it waits in the middle of an attempt, whose pod could not be created or was not admitted."""
     return waits_in_queue(run) and run.status.queue is not None and run.status.queue.gave_back is not None
 
 
@@ -117,11 +121,11 @@ def without_pod(view: View) -> Assessment | None:
     run, position, began = view.run, view.queue_position, view.run.status.attempt_start_time
     if position is None:
         return None
-    if gave_slot_back(run) and (before := run.status.queue):
-        place = queue_place(position, before.gave_back)
+    if waits_in_queue(run) and (before := run.status.queue):
+        place = queue_place(position, before.gave_back or format_time(view.now))
         if must_wait(view):
             queue = queued(run, position)
-            gave = f"It gave its slot back at {place.gave_back}: its pod could not be created"
+            gave = f"It gave its slot back at {place.gave_back}: its pod could not start"
             return replace(queue, message=joined(queue.message, gave), queue=place)
         found = run.status.condition("Reconciling")
         return Assessment(
@@ -164,32 +168,59 @@ def _reads(position: int) -> tuple[int, bool]:
 GATED = "Gated"
 
 
-def is_gated(pod: PodObservation) -> bool:
-    """According to the API server's condition, which holds until the scheduler has seen the pod."""
-    return pod.reason == "SchedulingGated"
-
-
 def gated_detail(view: View) -> tuple[str, str] | None:
     """Reason and sentence of a run whose pod is gated."""
-    if view.pod is None or not is_gated(view.pod):
+    pod = view.pod
+    if pod is None or not pod.gates:
         return None
-    if view.pod.deleting:
-        return GATED, f"Pod {view.pod.name} was deleted before it was admitted: it is created again."
-    queue, says = view.pod.queue, f"kubectl -n {view.pod.namespace} get workloads says why it waits"
+    if pod.deleting:
+        return GATED, f"Pod {pod.name} was deleted before it was admitted: it is created again."
+    if awaits_slot(pod):
+        line = queued(view.run, view.queue_position).message if view.queue_position and must_wait(view) else ""
+        return GATED, joined(f"Pod {pod.name} is admitted and starts when its run holds a slot", line)
+    queue, says = pod.queue, f"kubectl -n {pod.namespace} get workloads says why it waits"
     who = f"Kueue admits it to queue {queue!r}: {says}" if queue else "the controller that set the gate removes it"
-    return GATED, f"Waiting for admission: pod {view.pod.name} has a scheduling gate; {who}."
+    gave = f"Its run gave its slot at runtime {view.run.spec.runtime!r} back meanwhile" if place_of_gated(view) else ""
+    return GATED, joined(f"Waiting for admission: pod {pod.name} has a scheduling gate; {who}", gave)
+
+
+def awaits_slot(pod: PodObservation) -> bool:
+    """Whether nothing but our gate keeps it from starting."""
+    return pod.gates == (SLOT_GATE,)
+
+
+def admission_due(view: View) -> datetime | None:
+    """When its run gives the slot back if the pod is not admitted before; None: it is not at a gate of ours."""
+    pod = view.pod
+    gated = pod is not None and SLOT_GATE in pod.gates and not awaits_slot(pod)
+    return view.moved(pod.created) + GIVES_BACK_AFTER if pod and gated else None
+
+
+def place_of_gated(view: View) -> QueueStatus | None:
+    """Of a run that holds no slot though it has a pod: at its own place in the queue once that is admitted."""
+    before, position, due = view.run.status.queue, view.queue_position, admission_due(view)
+    if position is None or view.pod is None:
+        return None
+    if awaits_slot(view.pod):
+        return queue_place(position) if before else None
+    if due is None:
+        return None
+    gave_back = before.gave_back if before else None
+    return queue_place(position, gave_back or format_time(view.now)) if gave_back or due <= view.now else None
 
 
 def deleted_while_gated(view: View) -> bool:
     """Whether the pod is being deleted before it was admitted. Unless the run itself is to end, it is released and
     created again, as the same attempt.
     """
-    return view.pod is not None and is_gated(view.pod) and view.pod.deleting
+    return view.pod is not None and bool(view.pod.gates) and view.pod.deleting
 
 
 def admitted_time(view: View) -> str | None:
     """`status.admittedTime`: when the attempt's pod was first seen without its gate."""
     known, before = view.run.status.admitted_time, view.run.status.condition("Reconciling")
-    if known or view.pod is None or is_gated(view.pod):
+    if view.pod is not None and view.pod.gates:  # one that was deleted is gated again
+        return None
+    if known or view.pod is None:
         return known
     return format_time(view.now) if before and before.reason == GATED else None

@@ -200,6 +200,9 @@ class PodObservation:
     queue: str | None = None
     """Kueue's queue name, from its label: the run's, or the runtime's own."""
 
+    gates: tuple[str, ...] = ()
+    """The names of its scheduling gates. They become fewer, never more."""
+
     scheduled_at: datetime | None = None
     """When the scheduler found a node for it."""
 
@@ -278,6 +281,7 @@ def observe_pod(pod: PodObject) -> PodObservation:
         mounts=_mounts(pod) if node and unprepared else (),
         unready_since=_since(conditions, "ContainersReady", "False"),
         queue=labels.get(QUEUE_NAME_LABEL),
+        gates=tuple(gate["name"] for gate in pod.get("spec", {}).get("schedulingGates", ())),
         made_for=(labels.get(RUN_LABEL, ""), labels.get(RUN_UID_LABEL, "")),
         runtime=metadata.get("annotations", {}).get(RUNTIME_ANNOTATION, ""),
         ops_token=ops_token_of(pod),

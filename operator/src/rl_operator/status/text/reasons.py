@@ -47,8 +47,9 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
         " maxPriority, up to which spec.priority moves the run in the line.",
     ),
     "Gated": _starts(
-        "The pod has a scheduling gate: Kueue, or whatever set the gate, has not admitted it yet.",
-        "Look at that queue; the start deadline begins when the gate is gone.",
+        "The pod has a scheduling gate: Kueue, or whatever set the gate, has not admitted it yet; or Kueue has, and the"
+        " run waits for a slot of its runtime.",
+        "Look at the queue that the message names; the start deadline begins when the gates are gone.",
     ),
     "Restored": Meaning(
         (Situation.STOPPED,),

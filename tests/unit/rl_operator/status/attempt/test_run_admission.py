@@ -15,7 +15,7 @@ from tests.unit.rl_operator.status.builders import (
     working_pod,
 )
 
-from rl_operator.api.names import QUEUE_NAME_LABEL
+from rl_operator.api.names import QUEUE_NAME_LABEL, SLOT_GATE
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.run_admission import (
     gave_slot_back,
@@ -210,15 +210,16 @@ def test_the_share_of_a_namespace_is_named() -> None:
     assert status.queue.to_wire() == {"place": 4, "active": 2, "limit": 2, "namespace": "team-a"}
 
 
-SCHEDULING = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated"}
 GATED_STATUS = {
     **STARTED,
     "conditions": [{**STARTED["conditions"][0], "reason": "Gated", "message": "Waiting for admission."}],
 }
 
 
-def gated(**more: Any) -> PodObservation:
-    return make_pod(waiting(), waiting(), phase="Pending", node="", conditions=[SCHEDULING], **more)
+def gated(*gates: str, **more: Any) -> PodObservation:
+    """By another's gate, if none is named."""
+    spec = {"schedulingGates": [{"name": gate} for gate in gates or ("a.strangers/gate",)]}
+    return make_pod(waiting(), waiting(), phase="Pending", node="", spec=spec, **more)
 
 
 def admitted(**more: Any) -> PodObservation:
@@ -270,6 +271,7 @@ def test_a_pod_deleted_after_admission_is_a_lost_attempt() -> None:
 
 
 ROOM = QueuePosition(limit=2, active=1, before=0)
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no GPU"}
 LATE = {"reason": "ActiveDeadlineExceeded", "message": "Late."}
 DECISIONS: dict[str, tuple[View, str]] = {
     "a free slot": (make_view(queue_position=ROOM), "START Starting"),
@@ -291,6 +293,31 @@ DECISIONS: dict[str, tuple[View, str]] = {
     "gated for longer than the start may take": (
         make_view(GATED_STATUS, pod=gated(), now=NOW + timedelta(days=9), spec={"startDeadlineSeconds": 60}),
         "REST Gated",
+    ),
+    "admitted after days, and no node takes it yet": (
+        make_view(
+            GATED_STATUS,
+            pod=admitted(node="", conditions=[UNSCHEDULABLE]),
+            now=NOW + timedelta(days=9),
+            spec={"startDeadlineSeconds": 60},
+        ),
+        "REST Unschedulable",
+    ),
+    "admitted at a runtime with slots": (
+        make_view(GATED_STATUS, pod=gated(SLOT_GATE), queue_position=FULL),
+        "UNGATE Gated",
+    ),
+    "admitted while others hold the slots": (
+        make_view(GATED_STATUS | QUEUED, pod=gated(SLOT_GATE), queue_position=FULL),
+        "REST Gated",
+    ),
+    "admitted, and a slot is free again": (
+        make_view(GATED_STATUS | QUEUED, pod=gated(SLOT_GATE), queue_position=ROOM),
+        "UNGATE Gated",
+    ),
+    "admitted, and to be stopped": (
+        make_view(GATED_STATUS, pod=gated(SLOT_GATE), queue_position=ROOM, spec=ASKED_TO_STOP),
+        "STOP Suspended",
     ),
     "deleted while gated, to stop the run": (
         make_view(GATED_STATUS, pod=gated(deleting=True), spec=ASKED_TO_STOP),
