@@ -127,6 +127,9 @@ class ClusterRunClient:
     def queue_position(self, run: TrainingRun) -> QueuePosition | None:
         return self._caches.runtime_queues.queue_position(run)
 
+    def free_slot(self, pod: PodObservation) -> None:
+        self._caches.runtime_queues.pod_changed((pod.namespace, pod.name), None)
+
     def slot_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
         return self._caches.runtime_queues.claimed(run)
 

@@ -115,6 +115,9 @@ class LocalRunClient:
     def slot_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:  # noqa: ARG002 -- nobody waits
         return contextlib.nullcontext()
 
+    def free_slot(self, pod: PodObservation) -> None:
+        pass
+
     async def read_run(self, key: Key) -> TrainingRun | None:
         return self.run(key)
 

@@ -2,11 +2,12 @@
 or if they were kept long enough.
 """
 
+from datetime import datetime
 from typing import Literal
 
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.reconcile.run_client import Key, RunClient
-from rl_operator.status.attempt.pod_cleanup import late_pods, surplus_pods
+from rl_operator.status.attempt.pod_cleanup import late_pods, lost_at, surplus_pods, with_loss
 from rl_operator.status.attempt.restored import is_restored
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.observation import PodObservation
@@ -16,16 +17,21 @@ def owns(run: TrainingRun | None, pod: PodObservation) -> bool:
     return run is not None and run.metadata.deletion_timestamp is None and pod.run_uid == run.metadata.uid
 
 
-async def end_left_pods(key: Key, run: TrainingRun | None, client: RunClient) -> None:
+async def end_left_pods(key: Key, run: TrainingRun | None, client: RunClient, now: datetime) -> float | None:
     """Pods whose run is gone: their result will never be read, so they are released. What is orphaned would train on,
     so they are deleted, too; but not beside a run that was restored: whoever restored it decides about its pods.
+
+    Returns the seconds until the next of them counts as lost.
     """
-    left = [pod for pod in client.pods(key) if not owns(run, pod) and (pod.held or _works(pod))]
-    if left and run is None:
+    left = [with_loss(pod, now) for pod in client.pods(key) if not owns(run, pod)]
+    if run is None and any(pod.held or _works(pod) for pod in left):
         run = await client.read_run(key)  # the cache may lag behind a run that was applied again
     for pod in left:
         if not owns(run, pod):
             await _end(pod, client, delete=_is_gone(run, pod))
+        if pod.lost:
+            client.free_slot(pod)
+    return min(((moment - now).total_seconds() for pod in left if (moment := lost_at(pod))), default=None)
 
 
 async def end_pods(run: TrainingRun, client: RunClient) -> None:

@@ -151,14 +151,14 @@ async def reconcile(
     `gaps`: where `clock` cannot be relied on, what it knows of its jumps.
     """
     run = client.run(key)
-    await end_left_pods(key, run, client)
+    again = await end_left_pods(key, run, client, clock())
     if run is None or run.metadata.deletion_timestamp is not None:
-        return None
+        return again
     if run.status.finished:
         await end_pods(run, client)
         await drop_old_pods(run, client)
         run = await restore_end(run, client, clock())
-        return await expire(await acknowledge(run, client), client, clock())
+        return soonest(again, await expire(await acknowledge(run, client), client, clock()))
 
     run = await put_right(run, client)
     inputs = None if run.status.attempt else await gather_inputs(run, client, clock())
@@ -169,6 +169,7 @@ async def reconcile(
     await release_pods(view, assessment, client)
     await drop_old_pods(view.run, client)
     return soonest(
+        again,
         requeue_after(view, assessment),
         pace.progress_seconds if unwritten else None,
         TROUBLE_SECONDS if view.trouble else None,

@@ -93,6 +93,10 @@ class RunClient(InputSource, Protocol):
         """Hold a slot for the run while its start is written, so that no other run takes it meanwhile."""
         ...
 
+    def free_slot(self, pod: PodObservation) -> None:
+        """Of a pod that outlives its run and counts as lost."""
+        ...
+
     # --- live reads ---------------------------------------------------------------------------------------------
     async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
         """The Python files of an own environment, by name; None if its source is gone or it is an image."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.reconcile.simulated_cluster import (
+    GRACE,
     KUEUE_GATE,
     NAMESPACE,
     SimulatedCluster,
@@ -249,6 +250,17 @@ def test_a_run_that_is_being_deleted_holds_a_slot_only_for_its_pod(occupied: Sim
     occupied.finish(left)
     settle(occupied)
     assert pods_of(occupied) == ["second"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_pod_on_a_lost_node_keeps_no_slot(occupied: SimulatedCluster, *, restarted: bool) -> None:
+    occupied.delete_run("first")
+    settle(occupied, 2 * GRACE.total_seconds() - 5)
+    assert pods_of(occupied) == ["first"]
+    if restarted:
+        occupied.start_operator()
+    settle(occupied, 10)
+    assert pods_of(occupied) == ["first", "second"]
 
 
 def test_a_pod_that_only_carries_a_runs_name_is_left_alone(occupied: SimulatedCluster) -> None:

@@ -1,7 +1,7 @@
 """Indexes over the cache of runs, updated by its changes: none of them costs a scan of all runs.
 
 `RuntimeQueues`: the slots of runtimes that limit their active runs: which runs hold one, which wait, and which to wake.
-A pod that still works and whose run is deleted or gone holds that slot until it is over.
+A pod that still works and whose run is deleted or gone holds that slot until it is over, or counts as lost.
 The rule itself is in `status/attempt/run_admission.py`. A claim holds a run's slot between the decision to start it
 and the cache's update: without it, concurrent reconciles would all take the last slot.
 """
@@ -147,7 +147,7 @@ class RuntimeQueues:
         self._replace(key, QueueEntry(run.spec.runtime, state, self._order_of(run)) if run and state else None)
 
     def pod_changed(self, key: Key, pod: PodObservation | None) -> None:
-        """A pod outlives its run; None: it is over, or its run is there and counts."""
+        """A pod outlives its run; None: it is over or lost, or its run is there and counts."""
         namespace, name = key
         order = 0, "", f"pod/{name}", namespace  # no run has such a name
         holds = pod is not None and pod.runtime
