@@ -90,7 +90,7 @@ async def test_it_is_asked_again_and_done_once(faults, call, refusing_backend: R
 @pytest.mark.parametrize("path", ["forward_backward", "optim_step"])
 async def test_what_was_done_without_it_is_not_done_twice(path: str, refusing_backend: Refusing) -> None:
     refusing_backend.proxy.faults = refusing(path, times=1)
-    with pytest.raises(BackendLostError, match="Maximum number of LoRA adapters"):
+    with pytest.raises(BackendLostError, match="LoRA"):
         await refusing_backend.training.step([[datum(5)], [datum(6)]], 1e-2)
 
 
@@ -104,7 +104,7 @@ async def test_what_the_sdk_has_sent_in_parts_is_not_either(refusing_backend: Re
         *refusing("forward_backward", times=1, skip=1),
         *refusing("optim_step", "save_weights_for_sampler", times=1),
     ]
-    with pytest.raises(BackendLostError, match="Maximum number of LoRA adapters"):
+    with pytest.raises(BackendLostError, match="LoRA"):
         await training.step([[datum(5), datum(6)]], 1e-2)
 
 
@@ -118,6 +118,6 @@ async def test_a_stop_withdraws_a_step_that_there_is_no_room_for(refusing_backen
         while HEARD.paused(TRAINING) is None:
             await asyncio.sleep(0)
         HEARD.stopping = True
-        with pytest.raises(WithdrawnError, match="had not accepted it when the run was stopped"):
+        with pytest.raises(WithdrawnError, match="accepted"):
             await stepping
         assert await training.save_state("stopped", METADATA, None)
