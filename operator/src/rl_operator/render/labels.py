@@ -1,4 +1,4 @@
-"""Labels, annotations and owner of every child, and what ConfigMaps are made of."""
+"""Labels, annotations and owner of every child, and what ConfigMaps and Jobs are made of."""
 
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api import names
@@ -16,6 +16,23 @@ def config_map_of(
 ) -> k8s.ConfigMapObject:
     made: k8s.ConfigMapObject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     return made | {"immutable": True} if immutable else made
+
+
+def job_of(
+    metadata: k8s.ManifestMetadata, template: k8s.PodTemplate, *, limit_seconds: int, ttl_seconds: int
+) -> k8s.JobObject:
+    """Of a run's user: it is tried once, and goes with its run."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": limit_seconds,
+            "ttlSecondsAfterFinished": ttl_seconds,
+            "template": template,
+        },
+    }
 
 
 def managed_labels(name: str, component: str) -> dict[str, str]:

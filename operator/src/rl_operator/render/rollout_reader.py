@@ -19,7 +19,7 @@ from rl_operator.render.container_template import (
     folder,
     probe,
 )
-from rl_operator.render.labels import helper_labels, owned_by, pod_labels
+from rl_operator.render.labels import helper_labels, job_of, owned_by, pod_labels
 from rl_operator.render.pod import ANNOTATIONS, pod_name_prefix
 from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, SINK_VOLUMES
 
@@ -51,28 +51,17 @@ def rollout_reader_job(run: TrainingRun, pod: k8s.PodObject, suffix: str, ops_to
     chosen = {name: value for name, value in pod["metadata"]["labels"].items() if name not in ours}
     our_notes = {*ANNOTATIONS, names.RUNTIME_ANNOTATION}
     noted = {name: value for name, value in pod["metadata"]["annotations"].items() if name not in our_notes}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": f"{pod_name_prefix(run)}r{suffix}",
-            "namespace": run.metadata.namespace,
-            "labels": labels,
-            "ownerReferences": [owned_by(names.RUN_KIND, run.metadata)],
-        },
-        "spec": {
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": LIMIT_SECONDS,
-            "ttlSecondsAfterFinished": TTL_SECONDS,
-            "template": {
-                "metadata": {
-                    "labels": chosen | labels | {names.RUN_UID_LABEL: run.metadata.uid},
-                    "annotations": noted,
-                },
-                "spec": _pod_spec(pod, ops_token),
-            },
-        },
+    metadata: k8s.ManifestMetadata = {
+        "name": f"{pod_name_prefix(run)}r{suffix}",
+        "namespace": run.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": [owned_by(names.RUN_KIND, run.metadata)],
     }
+    template: k8s.PodTemplate = {
+        "metadata": {"labels": chosen | labels | {names.RUN_UID_LABEL: run.metadata.uid}, "annotations": noted},
+        "spec": _pod_spec(pod, ops_token),
+    }
+    return job_of(metadata, template, limit_seconds=LIMIT_SECONDS, ttl_seconds=TTL_SECONDS)
 
 
 def _pod_spec(pod: k8s.PodObject, ops_token: str) -> k8s.PodSpec:

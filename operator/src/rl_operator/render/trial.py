@@ -41,7 +41,7 @@ from rl_operator.render.environment_pod import (
     environment_pull_secrets,
     environment_resources,
 )
-from rl_operator.render.labels import config_map_of, helper_labels, owned_by
+from rl_operator.render.labels import config_map_of, helper_labels, job_of, owned_by
 from rl_operator.render.manifests import render_config
 from rl_operator.render.pod import placement, pod_name_prefix
 
@@ -93,29 +93,19 @@ def trial_job(
     """
     labels = _labels(run)
     volume: k8s.Volume = {"name": "config", "configMap": {"name": name, "items": _items(trial, files)}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": run.metadata.namespace,
-            "labels": labels,
-            "annotations": {TRIAL_ANNOTATION: json.dumps(_told(run, inputs, provider, trial), sort_keys=True)},
-            "ownerReferences": [owned_by(RUN_KIND, run.metadata)],
-        },
-        "spec": {
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": LIMIT_SECONDS + START_SECONDS,
-            "ttlSecondsAfterFinished": TTL_SECONDS,
-            "template": {
-                "metadata": {
-                    "labels": inputs.runtime.spec.pod_labels | labels,
-                    "annotations": inputs.runtime.spec.pod_annotations,
-                },
-                "spec": _pod_spec(run, inputs, provider, trial, volume, here=here),
-            },
-        },
+    metadata: k8s.ManifestMetadata = {
+        "name": name,
+        "namespace": run.metadata.namespace,
+        "labels": labels,
+        "annotations": {TRIAL_ANNOTATION: json.dumps(_told(run, inputs, provider, trial), sort_keys=True)},
+        "ownerReferences": [owned_by(RUN_KIND, run.metadata)],
     }
+    runtime = inputs.runtime.spec
+    template: k8s.PodTemplate = {
+        "metadata": {"labels": runtime.pod_labels | labels, "annotations": runtime.pod_annotations},
+        "spec": _pod_spec(run, inputs, provider, trial, volume, here=here),
+    }
+    return job_of(metadata, template, limit_seconds=LIMIT_SECONDS + START_SECONDS, ttl_seconds=TTL_SECONDS)
 
 
 def trial_config_map(
