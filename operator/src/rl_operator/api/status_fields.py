@@ -45,8 +45,7 @@ class Progress(ObservedModel):
     from_step: int = Field(default=0, description="The step that the current attempt continued from.")
     total_steps: int = Field(description="Optimizer steps of the whole run.")
     stopped_early: str | None = Field(
-        default=None,
-        description="Why step is the last one before totalSteps: trainer.early_stopping. It is a success.",
+        default=None, description="Why step is the last one before totalSteps: trainer.early_stopping. It is a success."
     )
     percent: int = Field(description="step / totalSteps, in percent.")
     seconds_per_step: float | None = Field(default=None, description="Recent mean.")

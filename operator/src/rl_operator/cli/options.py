@@ -30,8 +30,7 @@ Local = Annotated[bool, typer.Option("--local", help="This machine instead of a 
 Kubeconfig = Annotated[str, typer.Option("--kubeconfig", help="The kubeconfig; default: KUBECONFIG, ~/.kube/config.")]
 Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig; default: its current one.")]
 StateDir = Annotated[
-    Path | None,
-    typer.Option("--state-dir", envvar=STATE_DIR_VARIABLE, help="Folder of the local target's state."),
+    Path | None, typer.Option("--state-dir", envvar=STATE_DIR_VARIABLE, help="Folder of the local target's state.")
 ]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace; default: the context's, else default.")]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Runs of every namespace.")]

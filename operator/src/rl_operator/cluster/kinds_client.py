@@ -30,11 +30,7 @@ class KindsClient:
     """Both kinds come from the caches; ConfigMaps and discovery pods are read live: few are needed, and rarely."""
 
     def __init__(
-        self,
-        client: ClusterClient,
-        caches: Caches,
-        recorder: EventRecorder,
-        catalog_changed: Callable[[str], None],
+        self, client: ClusterClient, caches: Caches, recorder: EventRecorder, catalog_changed: Callable[[str], None]
     ) -> None:
         self._client = client
         self._caches = caches

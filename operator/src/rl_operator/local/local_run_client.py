@@ -9,13 +9,7 @@ from typing import Literal, cast
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject, Manifest, PodObject, PolicyPeer
-from rl_operator.api.names import (
-    NAMESPACE_NAME_LABEL,
-    POD_FINALIZER,
-    RUN_KIND,
-    RUN_LABEL,
-    STARTED_AS_ANNOTATION,
-)
+from rl_operator.api.names import NAMESPACE_NAME_LABEL, POD_FINALIZER, RUN_KIND, RUN_LABEL, STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus

@@ -14,12 +14,7 @@ import aiohttp
 
 from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
-from rl_operator.local.programs.launch import (
-    free_ports,
-    is_free,
-    passed_on,
-    start_detached,
-)
+from rl_operator.local.programs.launch import free_ports, is_free, passed_on, start_detached
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore, unwritable
 from rl_operator.operator_errors import TargetUnreachableError

@@ -14,12 +14,7 @@ from functools import partial
 from typing import Any
 
 from rl_contract.env_vars import WANDB_API_KEY
-from rl_operator.api.names import (
-    MANAGED_BY_LABEL,
-    MANAGER,
-    RUN_LABEL,
-    TRAINING_COMPONENT,
-)
+from rl_operator.api.names import MANAGED_BY_LABEL, MANAGER, RUN_LABEL, TRAINING_COMPONENT
 from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.api_server.client import JSON, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.connection import own_namespace
@@ -248,10 +243,7 @@ class Operator:
 
 
 async def release_pods(
-    namespace: str,
-    client: ClusterClient,
-    caches: Caches,
-    remove_finalizer: Callable[[PodObservation], Awaitable[None]],
+    namespace: str, client: ClusterClient, caches: Caches, remove_finalizer: Callable[[PodObservation], Awaitable[None]]
 ) -> None:
     """If that namespace is being deleted, with the operator that serves it: no pod in it waits for this operator any
     longer. Never fails.
@@ -311,10 +303,7 @@ def _bundled_images(settings: OperatorSettings) -> frozenset[str]:
 
 # --- the pollers of metrics, over the caches -------------------------------------------------------------------------
 def polled_metrics(
-    caches: Caches,
-    settings: OperatorSettings,
-    changed: Callable[[PodObservation], None],
-    env_vars: Mapping[str, str],
+    caches: Caches, settings: OperatorSettings, changed: Callable[[PodObservation], None], env_vars: Mapping[str, str]
 ) -> PolledMetrics:
     """Trainers are always polled; W&B only with a key: not a setting, so that it appears in no argument and no log."""
     trainers = TrainerPoller(lambda: tuple(caches.live_pods.values()), changed, interval_seconds=settings.poll_seconds)

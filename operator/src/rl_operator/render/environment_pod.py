@@ -114,10 +114,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: k8s.ConfigMapObject |
     env_vars = environment_env_vars(run, inputs, sandbox_host(run), service_host(run))
     env_vars += settings_env_vars(openenv) if openenv else []
     env_vars += literals({RL_SOURCE_SHA256: sha256_of_texts(source["data"])}) if source else []
-    only_name: k8s.PodSpec = {
-        **NO_DNS,
-        "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [service_host(run)]}],
-    }
+    only_name: k8s.PodSpec = {**NO_DNS, "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [service_host(run)]}]}
     server: k8s.PodSpec = {"initContainers": [server_container(beside)]} if beside else {}
     return {
         **CONFINED_POD,

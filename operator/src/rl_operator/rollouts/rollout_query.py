@@ -10,14 +10,7 @@ from typing import Final, Protocol, Self, get_args
 import regex
 
 from rl_contract.rollout_fates import GroupFate
-from rl_contract.rollout_records import (
-    EvaluationRecord,
-    GroupRecord,
-    KnownRecord,
-    LostRecord,
-    StepRecord,
-    read_record,
-)
+from rl_contract.rollout_records import EvaluationRecord, GroupRecord, KnownRecord, LostRecord, StepRecord, read_record
 from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.rollout_figures import FIGURES, Fate, Figure, strings_in, texts_of
 from rl_operator.rollouts.rollout_source import RolloutSteps, StepFiles

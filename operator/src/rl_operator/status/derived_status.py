@@ -10,14 +10,7 @@ from typing import Final
 from rl_contract.trainer_messages import TrainerResult
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.status_fields import (
-    ContainerStatus,
-    Failure,
-    FrozenSettings,
-    RunStatus,
-    StartedFrom,
-    Weights,
-)
+from rl_operator.api.status_fields import ContainerStatus, Failure, FrozenSettings, RunStatus, StartedFrom, Weights
 from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.attempt_fate import Ending, Fate

@@ -10,12 +10,7 @@ from datetime import datetime
 
 from rl_contract.status_metrics import EvaluatedFigure, RunMetrics, reduced
 from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, TrainerResult
-from rl_operator.api.status_fields import (
-    Checkpoint,
-    HistorySample,
-    Progress,
-    RunStatus,
-)
+from rl_operator.api.status_fields import Checkpoint, HistorySample, Progress, RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.observation import ObservedTrainer, format_time
 from rl_operator.status.observed.wandb_run import WandbRun, wandb_status

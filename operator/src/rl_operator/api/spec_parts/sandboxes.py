@@ -32,8 +32,7 @@ class RunSandboxes(ApiModel):
     """Pods in which the tools of an environment's agent work; each is for one rollout, then replaced."""
 
     image: ImageName | None = Field(
-        default=None,
-        description="Any image with /bin/sh, of those that the runtime allows; default: the runtime's.",
+        default=None, description="Any image with /bin/sh, of those that the runtime allows; default: the runtime's."
     )
     size: int = Field(
         default=DEFAULT_SIZE,

@@ -9,15 +9,7 @@ from typer.core import TyperGroup
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.runtime import Runtime
-from rl_operator.cli.options import (
-    Namespace,
-    OutputFormat,
-    OutputKind,
-    RuntimeName,
-    Scope,
-    StateDir,
-    on_target,
-)
+from rl_operator.cli.options import Namespace, OutputFormat, OutputKind, RuntimeName, Scope, StateDir, on_target
 from rl_operator.cli.printing import columns, cut_columns, print_object, program
 from rl_operator.cli.views.installing import installing
 from rl_operator.documents.yaml_text import flow

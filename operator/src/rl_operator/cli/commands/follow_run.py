@@ -24,11 +24,7 @@ HELD: Final = {
 
 
 @on_target
-def watch(
-    name: RunName,
-    *,
-    scope: Scope,
-) -> None:
+def watch(name: RunName, *, scope: Scope) -> None:
     """Follow a run until it is over; Ctrl-C only stops watching."""
     target, place = scope.target, scope.namespace
     existing_run(target, place, name)

@@ -34,13 +34,7 @@ UID_PLACEHOLDER = "00000"
 
 
 @on_target
-def render(
-    file: RunPath,
-    *,
-    model: ModelFolder = None,
-    scope: Scope,
-    output: OutputFormat = OutputKind.TEXT,
-) -> None:
+def render(file: RunPath, *, model: ModelFolder = None, scope: Scope, output: OutputFormat = OutputKind.TEXT) -> None:
     """Print every object that a run's file would become, in the order of creation; nothing is created.
 
     The uid comes with the object. Here it is 00000, also in the names and hashes that follow from it.
@@ -88,13 +82,7 @@ def _print_config_map(config_map: Manifest) -> None:
 
 
 @on_target
-def validate(
-    file: RunPath,
-    *,
-    model: ModelFolder = None,
-    scope: Scope,
-    output: OutputFormat = OutputKind.TEXT,
-) -> None:
+def validate(file: RunPath, *, model: ModelFolder = None, scope: Scope, output: OutputFormat = OutputKind.TEXT) -> None:
     """Check a run's file against its runtime and environment; nothing is created.
 
     A ConfigMap, an RLEnvironment or an RLRuntime beside the run in the file counts as if it were applied.
@@ -138,12 +126,7 @@ class Difference:
 
 
 @on_target
-def diff(
-    file: RunPath,
-    *,
-    scope: Scope,
-    output: OutputFormat = OutputKind.TEXT,
-) -> None:
+def diff(file: RunPath, *, scope: Scope, output: OutputFormat = OutputKind.TEXT) -> None:
     """Compare a run's file with the live run: its spec, its rendered config, and the objects in the same file.
 
     Exit code 0: no difference; 1: applying the file would change something; 2: it would be refused.

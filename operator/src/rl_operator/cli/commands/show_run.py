@@ -20,12 +20,7 @@ SHOWN_EVENTS = 8
 
 
 @on_target
-def get(
-    name: RunName,
-    *,
-    scope: Scope,
-    output: OutputFormat = OutputKind.TEXT,
-) -> None:
+def get(name: RunName, *, scope: Scope, output: OutputFormat = OutputKind.TEXT) -> None:
     """Show one run."""
     target, place = scope.target, scope.namespace
     run = existing_run(target, place, name)
@@ -117,12 +112,7 @@ PARTS = (
 
 
 @on_target
-def results(
-    name: RunName,
-    *,
-    scope: Scope,
-    output: OutputFormat = OutputKind.TEXT,
-) -> None:
+def results(name: RunName, *, scope: Scope, output: OutputFormat = OutputKind.TEXT) -> None:
     """Show the results of a run: metrics before and after, weights, checkpoint."""
     target, place = scope.target, scope.namespace
     manifest = existing_run(target, place, name)

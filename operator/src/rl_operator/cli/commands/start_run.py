@@ -79,11 +79,7 @@ def _warn(sentence: str) -> None:
 
 
 @on_target
-def delete(
-    name: RunName,
-    *,
-    scope: Scope,
-) -> None:
+def delete(name: RunName, *, scope: Scope) -> None:
     """Delete a run; if it is running, it is stopped first. Its weights stay."""
     target, place = scope.target, scope.namespace
     existing_run(target, place, name)

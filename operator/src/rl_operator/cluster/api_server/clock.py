@@ -22,9 +22,7 @@ class ServerClock:
     """
 
     def __init__(
-        self,
-        monotonic: Callable[[], float] = time.monotonic,
-        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self._monotonic = monotonic
         self._offset = wall().timestamp() - monotonic()

@@ -82,11 +82,7 @@ def _kept(config_map: ConfigMapObject) -> ConfigMapObject:
     for name in _READ_LATER:
         if name in metadata:
             kept[name] = metadata[name]
-    return {
-        "metadata": kept,
-        "immutable": True,
-        "data": config_map.get("data") or {},
-    }
+    return {"metadata": kept, "immutable": True, "data": config_map.get("data") or {}}
 
 
 def _characters(kept: ConfigMapObject) -> int:

@@ -30,10 +30,7 @@ from rl_operator.tools.runs import age_order, each_readable, named_run, state_of
 class CheckStatus(Arguments):
     run_id: Run
     wait_seconds: float = Field(
-        default=0,
-        ge=0,
-        le=LONGEST_WAIT_SECONDS,
-        description="Wait for `until`; 50 suits every client.",
+        default=0, ge=0, le=LONGEST_WAIT_SECONDS, description="Wait for `until`; 50 suits every client."
     )
     until: Until = Field(
         default="change",

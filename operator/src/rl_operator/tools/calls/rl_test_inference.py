@@ -328,10 +328,7 @@ class InferenceTest(Arguments):
     num_steps: int = Field(default=3, ge=1, le=20, description="Items to try.")
     group_size: int = Field(default=16, ge=1, le=64, description="Answers to each item.")
     models: tuple[Model, ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_MODELS,
-        description="Default: the provider's.",
+        default=None, min_length=1, max_length=MAX_MODELS, description="Default: the provider's."
     )
     prompts: tuple[Prompt, ...] | None = Field(
         default=None, min_length=1, max_length=20, description="Instead of items."

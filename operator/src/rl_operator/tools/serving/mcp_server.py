@@ -75,10 +75,7 @@ async def _show_life(request: ServerRequestContext, seconds: float) -> None:
 def described_tool(tool: AgentTool) -> types.Tool:
     """Hints for clients that ask the user before a call: what the call may change."""
     return types.Tool(
-        name=tool.name,
-        description=tool.description,
-        input_schema=input_schema(tool),
-        annotations=_hints(tool),
+        name=tool.name, description=tool.description, input_schema=input_schema(tool), annotations=_hints(tool)
     )
 
 

@@ -26,15 +26,7 @@ from rl_operator.targets.runs.held_out_answers import with_answers
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import compared_figures
 from rl_operator.targets.target import Target
-from rl_operator.ui.run_rows import (
-    ATTENTION,
-    MOST_ROWS,
-    NEEDS_ATTENTION,
-    RunFilter,
-    RunRow,
-    filtered,
-    in_order,
-)
+from rl_operator.ui.run_rows import ATTENTION, MOST_ROWS, NEEDS_ATTENTION, RunFilter, RunRow, filtered, in_order
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
 
 LONGEST_VALUE: Final = 200

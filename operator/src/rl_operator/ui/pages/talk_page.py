@@ -249,11 +249,7 @@ async def _until_left(request: Request) -> AsyncIterator[Callable[[], bool]]:
 
 
 async def _columns(
-    partners: TalkPartners,
-    target: Target,
-    variables: Mapping[str, str],
-    asked: TalkAsked,
-    given_up: Callable[[], bool],
+    partners: TalkPartners, target: Target, variables: Mapping[str, str], asked: TalkAsked, given_up: Callable[[], bool]
 ) -> list[TalkColumn]:
     """All are asked at once."""
     try:
@@ -277,11 +273,7 @@ async def _columns(
 
 
 def _page(
-    request: Request,
-    partners: TalkPartners,
-    form: TalkForm,
-    columns: Sequence[TalkColumn] = (),
-    status: int = 200,
+    request: Request, partners: TalkPartners, form: TalkForm, columns: Sequence[TalkColumn] = (), status: int = 200
 ) -> Response:
     visitor = visitor_of(request)
     flags = flags_for(visitor.target, partners.run.metadata.namespace)

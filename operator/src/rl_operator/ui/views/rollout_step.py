@@ -22,15 +22,7 @@ from rl_operator.rollouts.token_ledger import (
 )
 from rl_operator.ui.views.marked_tokens import MEASURE_SENTENCES, legend_of
 from rl_operator.ui.views.page_text import figure_text, value_text
-from rl_operator.ui.views.rollout_address import (
-    COLORS,
-    SCOPES,
-    SORTS,
-    VIEWS,
-    RewardRange,
-    RolloutAddress,
-    number_text,
-)
+from rl_operator.ui.views.rollout_address import COLORS, SCOPES, SORTS, VIEWS, RewardRange, RolloutAddress, number_text
 from rl_operator.ui.views.rollout_cards import GroupCard, group_cards
 from rl_operator.ui.views.step_groups import EVALUATED, LOST, SearchAnswer, StepGroups, page_size
 
