@@ -24,7 +24,7 @@ from rl_operator.local.programs.launch import (
     write_volumes,
 )
 from rl_operator.local.state.layout import Layout, PodFolder
-from rl_operator.local.state.locks import FileLock, is_held
+from rl_operator.local.state.locks import FileLock, holder, is_held
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import ConflictError, GoneError, RefusedError, TargetUnreachableError, WaitTimeoutError
 from rl_operator.targets.target import JobContainer, JobPod
@@ -64,6 +64,15 @@ class Supervisors:
 
     def is_at_work(self, namespace: str, name: str) -> bool:
         return is_held(self._layout.supervisor_lock(namespace, name))
+
+    def frozen(self, namespace: str, name: str) -> int | None:
+        """The process id of one that is at work and was stopped (SIGSTOP), as far as this machine tells: on Linux."""
+        pid = holder(self._layout.supervisor_lock(namespace, name))
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2]
+        except FileNotFoundError:
+            return None
+        return pid if state.split()[0] == "T" else None
 
     def have_ended(self, namespace: str, pod_name: str, container: str) -> bool:
         """Whether a container of a run's pod has ended, or nobody runs it anymore."""

@@ -62,6 +62,7 @@ class LocalTarget:
         self.interpreters = Interpreters(layout, os.environ)
         self._store = StateStore(layout)
         self._supervisors = Supervisors(self._store)
+        self._known_as_frozen = set[int]()
 
     @classmethod
     def open(cls, state_dir: Path | None, note: Note, *, asked: bool) -> Self:
@@ -98,6 +99,9 @@ class LocalTarget:
     def run(self, namespace: str, name: str) -> Manifest | None:
         if not self._supervisors.is_at_work(namespace, name):
             self._hear_successors(self._supervisors.left_behind(namespace, name))
+        elif (pid := self._supervisors.frozen(namespace, name)) and pid not in self._known_as_frozen:
+            self._known_as_frozen.add(pid)
+            self.note(f"The supervisor of {name} is frozen, so its status is old: `kill -CONT {pid}` lets it go on")
         return self._store.get(RUN_KIND, namespace, name)
 
     def create(self, manifest: Manifest) -> Manifest:
