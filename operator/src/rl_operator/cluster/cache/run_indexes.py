@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import merge
-from typing import Final
 
 from rl_operator.api.runtime import Limits
 from rl_operator.api.training_run import TrainingRun
@@ -35,13 +34,9 @@ OnChange = Callable[[Key], None]
 
 
 class QueueState(Enum):
-    HOLDS = "holds a slot"
-    CLAIMS = "is being started"
+    HOLDS = "holds a slot, or is being started"
     WAITS = "waits"
     GAVE_BACK = "waits, and nobody waits for it: its pod cannot start"
-
-
-_TAKES: Final = frozenset({QueueState.HOLDS, QueueState.CLAIMS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +110,7 @@ class RuntimeQueues:
         limits, runtime = self._limits_of(run.spec.runtime), self._runtimes[run.spec.runtime]
         limit, share = limits.max_active_runs, limits.max_active_runs_per_namespace
         namespace, order, own = run.metadata.namespace, self._order_of(run), self._entries.get(run.key)
-        itself = own is not None and own.runtime == run.spec.runtime and own.state in _TAKES
+        itself = own is not None and own.runtime == run.spec.runtime and own.state is QueueState.HOLDS
         before = bisect_left(runtime.waiting, order)
         if share is not None:
             mine = runtime.waiting_of.get(namespace, [])
@@ -163,7 +158,7 @@ class RuntimeQueues:
         """
         key = run.key
         self._claimed.setdefault(key, self._entries.get(key))
-        self._replace(key, QueueEntry(run.spec.runtime, QueueState.CLAIMS, self._order_of(run)))
+        self._replace(key, QueueEntry(run.spec.runtime, QueueState.HOLDS, self._order_of(run)))
         try:
             yield
         except TargetUnreachableError:
@@ -190,32 +185,27 @@ class RuntimeQueues:
         if before == entry:
             return
         if before:
-            self._leave(before)
+            self._count(before, joins=False)
         if entry:
-            self._join(entry)
+            self._count(entry, joins=True)
         # Two runs whose pods cannot be created would hand a slot to each other without end.
-        freed = before is not None and before.state in _TAKES and (entry is None or entry.state is QueueState.WAITS)
+        held = before is not None and before.state is QueueState.HOLDS
+        freed = held and (entry is None or entry.state is QueueState.WAITS)
         for name in {each.runtime for each in (before, entry) if each}:
             self.wake(name, freed=freed)
 
-    def _join(self, entry: QueueEntry) -> None:
-        runtime = self._runtimes[entry.runtime]
-        if entry.state in _TAKES:
-            runtime.take(entry, 1)
-        else:
-            for orders in runtime.lists(entry):
-                insort(orders, entry.order)
-        self._tell_moved(entry, runtime, bisect_left(runtime.waiting, entry.order) + 1, up=False)
-
-    def _leave(self, entry: QueueEntry) -> None:
+    def _count(self, entry: QueueEntry, *, joins: bool) -> None:
         runtime = self._runtimes[entry.runtime]
         index = bisect_left(runtime.waiting, entry.order)
-        if entry.state in _TAKES:
-            runtime.take(entry, -1)
+        if entry.state is QueueState.HOLDS:
+            runtime.take(entry, 1 if joins else -1)
         else:
             for orders in runtime.lists(entry):
-                del orders[bisect_left(orders, entry.order)]
-        self._tell_moved(entry, runtime, index, up=True)
+                if joins:
+                    insort(orders, entry.order)
+                else:
+                    del orders[bisect_left(orders, entry.order)]
+        self._tell_moved(entry, runtime, index + joins, up=not joins)
 
     def wake(self, name: str, *, freed: bool = False) -> None:
         """Wake the runs at the head of a runtime's queue, as many as there are free slots; before them, if a slot was
