@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.integration.training.faults import Fault, FaultProxy
 
+nightly = pytest.mark.nightly("tinker-atropos/src/tinker_atropos/trainer")
+
 
 async def test_sigterm_saves_the_progress_and_the_next_attempt_continues(half, scripted_environment) -> None:
     config = half.write_config(env={"total_steps": 8})
@@ -204,14 +206,16 @@ async def test_sigterm_while_the_backend_hangs_ends_in_time_and_says_what_is_los
 
 
 @pytest.fixture
-def stopped_while_full(half, scripted_environment, tinker_service, eventually) -> Callable[[Fault], Awaitable[int]]:
+def stopped_while_full(half, scripted_environment, tinker_service, eventually) -> Callable[..., Awaitable[int]]:
     """The exit code of a trainer of two minibatches a step, which is stopped once a request is turned away."""
 
-    async def stopped(full: Fault) -> int:
-        config = half.write_config(env={"total_steps": 50}, tinker={"num_substeps": 2})
+    async def stopped(full: Fault, grace: int = 600, interval: int = 100) -> int:
+        config = half.write_config(
+            env={"total_steps": 50}, tinker={"num_substeps": 2, "save_checkpoint_interval": interval}
+        )
         await half.start_api()
         async with FaultProxy(tinker_service.url).running() as proxy:
-            trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_GRACE_SECONDS="600")
+            trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_GRACE_SECONDS=str(grace))
             await half.ready(trainer)
             proxy.faults = [full]
 
@@ -248,6 +252,18 @@ async def test_half_a_step_is_not_saved(half, stopped_while_full) -> None:
     assert await stopped_while_full(turned_away("forward_backward", skip=5, status=429)) == 4
     assert (half.result["outcome"], half.result.get("statePath")) == ("failed", None)
     assert "middle of a step" in half.result["error"]["message"]
+
+
+@pytest.mark.parametrize("fault", ["answer", pytest.param("refuse", marks=nightly)])
+async def test_a_save_that_there_is_no_room_for_ends_with_the_grace_period(half, stopped_while_full, fault) -> None:
+    """Of the loop's own, every two steps. What is saved already stays, and the backend's words are told."""
+    full = Fault(
+        fault, "POST /api/v1/save_weights$", skip=1, times=None, status=429, content={"error": "max_loras reached"}
+    )
+    assert await stopped_while_full(full, grace=20, interval=2) == 4
+    assert (half.result["outcome"], half.result["stepsTrained"]) == ("failed", 2)
+    assert half.result["statePath"].endswith("step-000002")
+    assert "max_loras" in half.result["error"]["message"]
 
 
 async def test_a_stop_waits_for_a_slow_step_as_long_as_the_grace_period_allows(

@@ -27,7 +27,7 @@ from tinker_atropos.errors import (
     WithdrawnError,
 )
 from tinker_atropos.trainer.api_reports import ApiReports
-from tinker_atropos.trainer.backend.answers import HEARD
+from tinker_atropos.trainer.backend.answers import HEARD, TRAINING
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.backend.reachability import explained
 from tinker_atropos.trainer.current_weights import CurrentWeights
@@ -140,7 +140,7 @@ class AttemptEnd:
         working = asyncio.ensure_future(work)
         try:
             if not await self.stop.ends(working, seconds):
-                return f"the backend did not answer within the {seconds:g} s that are left of a stop"
+                return too_late(f"the backend did not answer within the {seconds:g} s that are left of a stop")
             working.result()
         except RunError as error:
             return str(error)
@@ -190,6 +190,12 @@ class AttemptEnd:
             await asyncio.wait_for(self.lease.end(state, reason), FAREWELL_SECONDS)
         if self.state.opened is not None:
             await self.state.opened.backend.close("success" if state == "done" else "errored", CLOSE_SECONDS)
+
+
+def too_late(sentence: str) -> str:
+    """With what the backend says, if it has let the trainer wait."""
+    paused = HEARD.paused(TRAINING)
+    return f"{sentence} ({paused.what}: {paused.reason})" if paused else sentence
 
 
 @dataclass(frozen=True)
@@ -325,8 +331,8 @@ class TrainerAttempt:
             if self.stop.asked:
                 self.generator.closed_because = "the trainer is stopping"
                 HEARD.stopping = True
-                if not await self.stop.ends(training, self.ending.schedule.step_by(self.state.save_seconds)):
-                    return "the step in progress did not end in time"
+                if not await self._ends(training):
+                    return too_late("the step in progress did not end in time")
             elif not training.done():
                 self.state.weights_lost.result()
             training.result()
@@ -339,6 +345,13 @@ class TrainerAttempt:
         finally:
             await cancelled(stopping, training)
         return None
+
+    async def _ends(self, training: "asyncio.Future[None]") -> bool:
+        """Whether the step in progress ends in the time that a stop leaves. Its own save has the time of saving."""
+        schedule = self.ending.schedule
+        return await self.stop.ends(training, schedule.step_by(self.state.save_seconds)) or (
+            self.state.status.phase == "saving" and await self.stop.ends(training, schedule.saved_by)
+        )
 
     async def _train_and_save(self, opened: Opened) -> None:
         steps = range(opened.step, self.state.progress.total)

@@ -162,6 +162,10 @@ class Paused(NamedTuple):
     since: float
     expected: float
 
+    @property
+    def what(self) -> str:
+        return "the backend is full" if self.cause == "BackendFull" else "paused by the backend"
+
 
 @dataclass(slots=True)
 class BackendAnswers:

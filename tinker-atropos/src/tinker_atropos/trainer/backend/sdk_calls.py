@@ -333,8 +333,8 @@ async def _in_time(patience: Patience, work: Awaitable[T], asked: Asked) -> T:
 def _check_pause(patience: Patience, asked: Asked) -> None:
     paused = HEARD.paused(asked)
     if paused and HEARD.clock() - paused.since >= patience.pause:
-        what = "the backend is full" if paused.cause == "BackendFull" else "paused by the backend"
-        raise TimeoutError(f"{what} for longer than {_limit('backend_pause', patience.pause, asked)}: {paused.reason}")
+        limit = _limit("backend_pause", patience.pause, asked)
+        raise TimeoutError(f"{paused.what} for longer than {limit}: {paused.reason}")
 
 
 def _limit(setting: str, seconds: float, asked: Asked) -> str:
