@@ -13,6 +13,7 @@ from rl_operator.cluster.api_server.resources import (
     ENVIRONMENTS,
     PODS,
     RUNTIMES,
+    all_of,
     create_ours,
     find,
     save_config_map,
@@ -54,13 +55,8 @@ class KindsClient:
         return await find(self._client, CONFIG_MAPS, namespace, name)
 
     async def reading_pods(self, namespace: str) -> list[ReadingPod]:
-        pods: list[ReadingPod] = []
-        await self._client.each(
-            PODS.path(namespace),
-            {"labelSelector": DISCOVERY_SELECTOR},
-            lambda document: pods.append(observe_reading_pod(document)),
-        )
-        return pods
+        found = await all_of(self._client, PODS.path(namespace), {"labelSelector": DISCOVERY_SELECTOR})
+        return [observe_reading_pod(document) for document in found]
 
     async def read_log(self, pod: ReadingPod) -> str:
         """What the pod printed, at most MAX_OUTPUT_BYTES of it."""

@@ -21,7 +21,6 @@ from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.operator_errors import ConflictError, GoneError, OperatorError
 from rl_operator.status.attempt.pod_cleanup import expires_at
-from rl_operator.status.attempt.run_admission import Order, order_of
 from rl_operator.status.observed.observation import PodObservation
 from rl_operator.telemetry import RECONCILE_SECONDS, RECONCILES
 
@@ -236,7 +235,8 @@ class Routes:
 
     def add_all(self, spread_seconds: float) -> None:
         """Everything that is not finished, in queue order, and finished runs that still have pods."""
-        unfinished = sorted((run for run in self._caches.runs if not run.status.finished), key=self._order_of)
+        order_of = self._caches.runtime_queues.order_of
+        unfinished = sorted((run for run in self._caches.runs if not run.status.finished), key=order_of)
         runs = dict.fromkeys([*(run.key for run in unfinished), *self._caches.pods.runs()])
         keys: tuple[tuple[WorkQueue, Iterable[Key]], ...] = (
             (self._queues.runtimes, [("", name) for name in self._caches.runtimes.names()]),
@@ -246,9 +246,6 @@ class Routes:
         for queue, members in keys:
             for key in members:
                 queue.add_after(key, random.uniform(0.0, spread_seconds))  # noqa: S311 -- spread, not a secret
-
-    def _order_of(self, run: TrainingRun) -> Order:
-        return order_of(run, self._caches.limits(run.spec.runtime).max_priority)
 
     def add_expiring(self) -> None:
         """Finished runs that will be deleted at some time: from then on each has a timer, and is not scanned for."""

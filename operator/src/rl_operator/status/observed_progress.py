@@ -67,21 +67,16 @@ def with_trainer(status: RunStatus, trainer: ObservedTrainer, now: datetime) -> 
     status = _continued_as_told(status, trainer.from_step)
     if trainer.step:  # 0 also while its training is not open yet
         status = _corrected(status, trainer.step)
-    checkpoint = status.checkpoint
-    if trainer.checkpoint:
-        checkpoint = Checkpoint(**trainer.checkpoint.model_dump())
-    return _with_metrics(
-        status, trainer.step, trainer.total_steps, trainer.metrics, source="trainer", now=now
-    ).with_changes(
+    told, steps = trainer.checkpoint, (trainer.step, trainer.total_steps)
+    return _with_metrics(status, *steps, trainer.metrics, source="trainer", now=now).with_changes(
         progress=_advanced(
             status,
-            trainer.step,
-            trainer.total_steps,
+            *steps,
             trainer.seconds_per_step,
             eta_seconds=trainer.eta_seconds,
             stopped_early=trainer.stopped_early,
         ),
-        checkpoint=checkpoint,
+        checkpoint=Checkpoint(**told.model_dump()) if told else status.checkpoint,
         evaluation=_evaluation(status, trainer.metrics, trainer.evaluation),
         best=_best(status, trainer.best, trainer.from_step),
         wandb=trainer.wandb or status.wandb,
@@ -112,12 +107,13 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
             step=result.steps_trained, state_path=result.state_path, expires_at=result.checkpoint.expires_at
         )
     pace = status.progress.seconds_per_step if status.progress else None
+    steps = result.steps_trained, result.total_steps
     if result.steps_trained >= _step(status):
-        status = _with_metrics(
-            status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
-        ).with_changes(evaluation=_evaluation(status, result.metrics, result.evaluation))
+        evaluation = _evaluation(status, result.metrics, result.evaluation)
+        status = _with_metrics(status, *steps, result.metrics, source="result", now=now)
+        status = status.with_changes(evaluation=evaluation)
     return status.with_changes(
-        progress=_advanced(status, result.steps_trained, result.total_steps, pace, stopped_early=result.stopped_early),
+        progress=_advanced(status, *steps, pace, stopped_early=result.stopped_early),
         checkpoint=checkpoint,
         best=_best(status, result.best_checkpoint, result.from_step),
         cost=result.cost.after(status.cost) if result.cost else status.cost,

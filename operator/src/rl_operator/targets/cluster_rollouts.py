@@ -16,7 +16,7 @@ from rl_operator.api.kubernetes_objects import PodObject
 from rl_operator.api.names import COMPONENT_LABEL, ROLLOUTS_LABEL, RUN_LABEL, TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.cluster.api_server.resources import CONFIG_MAPS, JOBS, PODS, find
+from rl_operator.cluster.api_server.resources import CONFIG_MAPS, JOBS, PODS, all_of, find
 from rl_operator.operator_errors import (
     ForbiddenError,
     GoneError,
@@ -180,6 +180,4 @@ def _is_ready(pod: PodObject) -> bool:
 
 
 async def _pods(client: ClusterClient, run: TrainingRun, selector: str) -> list[PodObject]:
-    found: list[PodObject] = []
-    await client.each(PODS.path(run.metadata.namespace), {"labelSelector": selector}, found.append)
-    return found
+    return await all_of(client, PODS.path(run.metadata.namespace), {"labelSelector": selector})

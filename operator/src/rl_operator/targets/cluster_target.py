@@ -35,6 +35,7 @@ from rl_operator.cluster.api_server.resources import (
     RUNTIMES,
     SECRETS,
     Resource,
+    all_of,
     find,
 )
 from rl_operator.documents.parse import parse_environment
@@ -278,9 +279,7 @@ class ClusterTarget:
         return words, () if ready else (Missing("operator", MANAGER, words, how, needed=True),)
 
     def _list(self, path: ApiPath[Held], params: Mapping[str, str | int]) -> list[Held]:
-        items: list[Held] = []
-        self._wait(self._client.each(path, params, items.append))
-        return items
+        return self._wait(all_of(self._client, path, params))
 
 
 async def _next(lines: AsyncIterator[bytes]) -> bytes | None:

@@ -30,7 +30,7 @@ from rl_operator.api.names import (
     RUN_PLURAL,
     RUNTIME_PLURAL,
 )
-from rl_operator.cluster.api_server.client import JSON, ApiPath, ClusterClient, Held
+from rl_operator.cluster.api_server.client import JSON, ApiPath, ClusterClient, Held, Params
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError, OperatorError
 from rl_operator.render.frozen_texts import require_as_created
@@ -78,6 +78,13 @@ CHILDREN: Final[Mapping[str, Resource[Any]]] = {
     "Service": SERVICES,
     "NetworkPolicy": NETWORK_POLICIES,
 }
+
+
+async def all_of(client: ClusterClient, path: ApiPath[Held], params: Params) -> list[Held]:
+    """A collection that is small."""
+    found: list[Held] = []
+    await client.each(path, params, found.append)
+    return found
 
 
 async def find(client: ClusterClient, resource: Resource[Held], namespace: str, name: str) -> Held | None:

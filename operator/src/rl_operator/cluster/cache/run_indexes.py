@@ -109,7 +109,7 @@ class RuntimeQueues:
         """
         limits, runtime = self._limits_of(run.spec.runtime), self._runtimes[run.spec.runtime]
         limit, share = limits.max_active_runs, limits.max_active_runs_per_namespace
-        namespace, order, own = run.metadata.namespace, self._order_of(run), self._entries.get(run.key)
+        namespace, order, own = run.metadata.namespace, self.order_of(run), self._entries.get(run.key)
         itself = own is not None and own.runtime == run.spec.runtime and own.state is QueueState.HOLDS
         before = bisect_left(runtime.waiting, order)
         if share is not None:
@@ -121,6 +121,9 @@ class RuntimeQueues:
             others = ((name, orders) for name, orders in runtime.waiting_of.items() if name != namespace)
             before = ahead + sum(min(bisect_left(each, order), runtime.room_of(name, share)) for name, each in others)
         return None if limit is None else QueuePosition(limit, runtime.taken - itself, before)
+
+    def order_of(self, run: TrainingRun) -> Order:
+        return order_of(run, self._limits_of(run.spec.runtime).max_priority)
 
     def waiting(self, runtime: str) -> tuple[Key, ...]:
         found = self._runtimes[runtime]
@@ -139,7 +142,7 @@ class RuntimeQueues:
         """
         self._claimed.pop(key, None)
         state = _state(run) if run else None
-        self._replace(key, QueueEntry(run.spec.runtime, state, self._order_of(run)) if run and state else None)
+        self._replace(key, QueueEntry(run.spec.runtime, state, self.order_of(run)) if run and state else None)
 
     def pod_changed(self, key: Key, pod: PodObservation | None) -> None:
         """A pod outlives its run; None: it is over or lost, or its run is there and counts."""
@@ -158,7 +161,7 @@ class RuntimeQueues:
         """
         key = run.key
         self._claimed.setdefault(key, self._entries.get(key))
-        self._replace(key, QueueEntry(run.spec.runtime, QueueState.HOLDS, self._order_of(run)))
+        self._replace(key, QueueEntry(run.spec.runtime, QueueState.HOLDS, self.order_of(run)))
         try:
             yield
         except TargetUnreachableError:
@@ -232,9 +235,6 @@ class RuntimeQueues:
             for position in positions_with_news(len(line), moved_up=up):
                 if position > first:
                     self._moved(_key(line[position - 1]))
-
-    def _order_of(self, run: TrainingRun) -> Order:
-        return order_of(run, self._limits_of(run.spec.runtime).max_priority)
 
 
 def _state(run: TrainingRun) -> QueueState | None:
