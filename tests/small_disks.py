@@ -1,4 +1,4 @@
-"""Disks that are small, and full when a test says so."""
+"""Disks that are small, and full or read-only when a test says so."""
 
 import contextlib
 import subprocess
@@ -23,6 +23,14 @@ def mounted(folder: Path, size: str, files: int = 0) -> Iterator[Path]:
         pytest.skip(f"needs the right to mount a tmpfs: {done.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    """Nothing can be written while the block runs. No file may be open for writing."""
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    yield
+    subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
 
 
 @contextlib.contextmanager

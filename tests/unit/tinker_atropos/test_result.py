@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.small_disks import filled, mounted
+from tests.small_disks import filled, mounted, read_only
 
 from rl_contract.status_metrics import ORIGINS, EvaluatedFigure, RunMetrics, reduced, wire_name
 from rl_contract.trainer_messages import (
@@ -20,7 +20,7 @@ from rl_contract.trainer_messages import (
     ResultError,
     TrainerResult,
 )
-from tinker_atropos.errors import DivergedError
+from tinker_atropos.errors import DivergedError, InternalError
 from tinker_atropos.result import ResultFile, encoded, write_reason, write_result
 
 FULL = TrainerResult(
@@ -209,14 +209,21 @@ def test_a_failure_has_the_last_metrics_that_are_known() -> None:
     assert results.result.metrics == RunMetrics(rollout_reward=0.0)
 
 
-def test_a_full_disk_keeps_the_result_until_there_is_room(process: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unwritable", [filled, read_only])
+def test_a_full_disk_keeps_the_result_until_there_is_room(process: None, tmp_path: Path, unwritable) -> None:
     with mounted(tmp_path / "disk", "64k") as disk, ThreadPoolExecutor(1) as thread:
         (disk / "result").touch()
         file = ResultFile(str(disk / "result"), TrainerResult(outcome="running"))
-        with filled(disk):
+        with unwritable(disk):
             file.write(steps_trained=3)  # that of a checkpoint: it does not wait
             ending = thread.submit(file.write, outcome="succeeded")
             with pytest.raises(TimeoutError):
                 ending.result(0.1)
         ending.result(60)
         assert json.loads((disk / "result").read_text())["outcome"] == "succeeded"
+
+
+def test_a_result_that_may_not_be_written_is_an_error_that_says_where(tmp_path: Path) -> None:
+    with pytest.raises(InternalError) as caught:
+        ResultFile(str(tmp_path), TrainerResult(outcome="running")).write()
+    assert str(tmp_path) in str(caught.value)

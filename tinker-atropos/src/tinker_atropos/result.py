@@ -13,7 +13,6 @@ from pathlib import Path
 
 import orjson
 
-from rl_contract.processes import DISK_FULL_ERRORS
 from rl_contract.status_metrics import RunMetrics
 from rl_contract.trainer_messages import (
     MAX_BYTES,
@@ -23,8 +22,8 @@ from rl_contract.trainer_messages import (
     RunCost,
     TrainerResult,
 )
-from tinker_atropos.disk_room import FULL_SECONDS
-from tinker_atropos.errors import RunError
+from tinker_atropos.disk_room import FULL_SECONDS, WAITED_FOR, error_sentence
+from tinker_atropos.errors import InternalError, RunError
 
 logger = logging.getLogger(__name__)
 
@@ -107,9 +106,10 @@ class ResultFile:
             try:
                 return write_result(self._path, self.result)
             except OSError as error:
-                if error.errno not in DISK_FULL_ERRORS:
-                    raise
-                logger.warning("the result cannot be written: %s", error.strerror)
+                sentence = f"the result cannot be written: {error_sentence(error)}"
+                if error.errno not in WAITED_FOR:
+                    raise InternalError(sentence) from error
+                logger.warning("%s", sentence)
             if self.result.outcome == "running":
                 return None
             time.sleep(FULL_SECONDS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.small_disks import filled, mounted
+from tests.small_disks import filled, mounted, read_only
 
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, Ledger, generated_spans, prefix_keys
@@ -210,6 +210,26 @@ def test_a_ledger_that_cannot_be_written_continues_in_memory(tmp_path, caplog) -
     assert "is not written anymore" in caplog.text
     record(ledger, [1], [5], [-0.5])
     assert [ledger.attribute(sequence([1, token], "01")).missing for token in (3, 4, 5)] == [()] * 3
+
+
+def test_a_read_only_disk_is_waited_for(process: None, tmp_path, caplog) -> None:
+    with mounted(tmp_path / "disk", "1m") as disk:
+        first = Ledger(disk)
+        record(first, [1], [3], [-0.5])
+        first.close()
+        with read_only(disk):
+            second = Ledger(disk)
+            record(second, [1], [4], [-0.5])
+            deadline = time.monotonic() + 60
+            while "is read-only" not in caplog.text:
+                assert time.monotonic() < deadline, "the ledger does not wait after 60 s"
+                time.sleep(0.01)
+        with contextlib.closing(sqlite3.connect(disk / "ledger.sqlite", timeout=60)) as connection:
+            while connection.execute("SELECT output FROM generations").fetchall() != [(np.int32(4).tobytes(),)]:
+                assert time.monotonic() < deadline, "the ledger does not go on after 60 s"
+                time.sleep(0.01)
+        second.close()
+    assert "is not written anymore" not in caplog.text
 
 
 def test_a_full_disk_is_waited_for(process: None, tmp_path, caplog) -> None:

@@ -81,8 +81,9 @@ class LedgerFile:
         except sqlite3.DatabaseError as error:
             logger.warning("the ledger %s cannot be read and starts over: %s", self._path, error)
             is_kept = is_of_full_disk(error, self._path.parent)
-            for leftover in () if is_kept else self._path.parent.glob(f"{FILE_NAME}*"):
-                leftover.unlink()
+            with contextlib.suppress(PermissionError):  # the writer meets it too, and says so
+                for leftover in () if is_kept else self._path.parent.glob(f"{FILE_NAME}*"):
+                    leftover.unlink()
             generations = []
         self._writer.start()
         return generations

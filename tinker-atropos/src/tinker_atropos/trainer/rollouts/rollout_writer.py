@@ -15,10 +15,9 @@ from typing import Final, TypeVar
 
 import zstandard
 
-from rl_contract.processes import DISK_FULL_ERRORS
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.disk_room import FULL_SECONDS
+from tinker_atropos.disk_room import FULL_SECONDS, WAITED_FOR, error_sentence
 from tinker_atropos.rollout_files.rollout_server import open_store
 from tinker_atropos.rollout_files.rollout_store import (
     MEGABYTE,
@@ -167,7 +166,7 @@ class RolloutWriter:
             try:
                 self._write(step, lines)
             except OSError as error:
-                self._warn(f"rollouts of step {step} were not kept: {error.strerror or error}")
+                self._warn(f"rollouts of step {step} were not kept: {error_sentence(error)}")
             except Exception as error:  # noqa: BLE001 -- the edge of the thread: no rollout is worth a run
                 self._warn(f"rollouts of step {step} were not kept: {type(error).__name__}: {error}", error)
         self._copy([metrics_name(self._attempt)])
@@ -205,11 +204,11 @@ class RolloutWriter:
                 try:
                     return append()
                 except OSError as error:
-                    if error.errno not in DISK_FULL_ERRORS or self._closing.is_set():
+                    if error.errno not in WAITED_FOR or self._closing.is_set():
                         raise
                     if self._full is None:
-                        self._full = error.strerror
-                        self._warn(f"rollouts wait for room: {error.strerror}")
+                        self._full = error_sentence(error)
+                        self._warn(f"rollouts wait for room: {self._full}")
                 self._closing.wait(FULL_SECONDS)
         finally:
             self._full = None
@@ -243,4 +242,4 @@ class RolloutWriter:
             try:
                 self._mirror.ask(name, gone=name in removed)
             except OSError as error:
-                self._warn(f"{name} was not copied: {error.strerror or error}")
+                self._warn(f"{name} was not copied: {error_sentence(error)}")

@@ -137,9 +137,7 @@ class Journal:
             yield
         except sqlite3.Error as error:
             if is_of_full_disk(error, self.path.parent):
-                raise DiskFullError(
-                    f"{room_sentence(self.path.parent)}: make some, the journal waits for it"
-                ) from error
+                raise DiskFullError(f"{room_sentence(self.path.parent)}, the journal waits for it") from error
             raise JournalError(
                 f"the journal {self.path} does not work: {error}; check its folder and its disk"
             ) from error
