@@ -38,7 +38,6 @@ def derive(view: View, assessment: Assessment) -> RunStatus:
     if is_restored(view.run):
         view = replace(view, run=without_former_life(view.run))
     previous, pod = view.run.status, view.pod
-    result = pod.result if pod else None
     row = TABLE[assessment.situation]
     status = previous.with_changes(
         observed_generation=view.run.metadata.generation,
@@ -65,8 +64,8 @@ def derive(view: View, assessment: Assessment) -> RunStatus:
         status = with_trainer(status, view.trainer, view.now)
     if view.wandb and not ended:
         status = with_wandb(status, view.run, view.wandb, fills_in=view.wandb_fills_in, now=view.now)
-    if result:
-        status = with_result(status, result, view.now)
+    if view.result:
+        status = with_result(status, view.result, view.now)
     if assessment.ending and view.has_history:
         status = status.with_changes(history_name=history_map_name(view.run))
     if assessment.ending:
@@ -176,14 +175,13 @@ def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:
 def _with_ending(status: RunStatus, view: View, assessment: Assessment, ending: Ending) -> RunStatus:
     application = ending.fate is Fate.APPLICATION
     over = assessment.situation in (Situation.SUCCEEDED, Situation.FAILED)
-    result = view.pod.result if view.pod else None
     return status.with_changes(
         attempt=status.attempt or 1,
         attempts=with_attempt(view, ending),
         failed_attempts=(status.failed_attempts or 0) + 1 if application else status.failed_attempts,
         failure=_failure(ending),
         wandb=at_the_end(status.wandb) if status.wandb else None,
-        weights=_weights(result) if result and ending.fate is Fate.SUCCEEDED else None,
+        weights=_weights(view.result) if view.result and ending.fate is Fate.SUCCEEDED else None,
         completion_time=format_time(view.now) if over else None,
     )
 

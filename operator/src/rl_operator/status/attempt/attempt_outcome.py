@@ -51,8 +51,7 @@ def after_attempt(view: View) -> Assessment:
     """The only moment in which an attempt's end is assessed."""
     ending = _ending(view)
     if ending.fate is Fate.SUCCEEDED:
-        result = view.pod.result if view.pod else None
-        done = done_sentence(result) if result else ""
+        done = done_sentence(view.result) if view.result else ""
         sentence = success_sentence(done, _last_metrics(view), _best(view))
         return Assessment(Situation.SUCCEEDED, "Succeeded", sentence, ending)
     why = no_further(view, ending)
@@ -160,14 +159,13 @@ def _how_to_go_on(view: View, ending: Ending) -> str:
 
 
 def _last_metrics(view: View) -> RunMetrics | None:
-    result = view.pod.result if view.pod else None
+    result = view.result
     return result.metrics if result and result.metrics.held_out is not None else view.run.status.metrics
 
 
 def _best(view: View) -> BestCheckpoint | None:
     """The best weights, even if only the pod's result reports them so far."""
-    result = view.pod.result if view.pod else None
-    return (result.best_checkpoint if result else None) or view.run.status.best
+    return (view.result.best_checkpoint if view.result else None) or view.run.status.best
 
 
 def done_sentence(told: TrainerResult | Progress) -> str:
@@ -217,7 +215,7 @@ def _from_where(view: View, last: Attempt) -> str:
 
 def _checkpoint_step(view: View) -> int | None:
     """The step of the newest checkpoint, even if only the pod's result reports it so far."""
-    result, checkpoint = view.pod.result if view.pod else None, view.run.status.checkpoint
+    result, checkpoint = view.result, view.run.status.checkpoint
     if result and result.state_path:
         return result.steps_trained
     return checkpoint.step if checkpoint else None
@@ -236,7 +234,7 @@ def is_spent(view: View, reason: str | None) -> bool:
 
 def budget_sentence(view: View, checkpoint_step: int | None) -> str:
     """What was spent, where the run stands, and how it goes on."""
-    cost, progress, result = cost_so_far(view), view.run.status.progress, view.pod.result if view.pod else None
+    cost, progress, result = cost_so_far(view), view.run.status.progress, view.result
     spent = f": {money_spent(cost.amount, cost.currency, cost.budget)} spent" if cost else ""
     steps = result.total_steps if result else progress.total_steps if progress else 0
     total = f" of {steps}" if steps else ""
@@ -249,7 +247,7 @@ def budget_sentence(view: View, checkpoint_step: int | None) -> str:
 
 def cost_so_far(view: View) -> RunCost | None:
     """Even if only the pod's result reports it so far."""
-    result, before = view.pod.result if view.pod else None, view.run.status.cost
+    result, before = view.result, view.run.status.cost
     return result.cost.after(before) if result and result.cost else before
 
 

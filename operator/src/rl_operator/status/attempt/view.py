@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from rl_contract.trainer_messages import Pause
+from rl_contract.trainer_messages import Pause, TrainerResult
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import Attempt, QueueStatus
@@ -101,6 +101,11 @@ class View(AttemptMetrics):
     def pause(self) -> Pause | None:
         """Why training stands still though nothing is wrong with the run."""
         return self.trainer.pause if self.trainer else None
+
+    @property
+    def result(self) -> TrainerResult | None:
+        """What the current attempt's trainer left at its end."""
+        return self.pod.result if self.pod else None
 
     @property
     def training(self) -> bool:

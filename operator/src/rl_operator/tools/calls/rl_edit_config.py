@@ -282,9 +282,7 @@ def _refuse_frozen(run: TrainingRun, edits: tuple[Edit, ...]) -> None:
     frozen = [f"spec.{'.'.join(edit.field.place)}" for edit in edits if edit.field.place[0] in FROZEN_FIELDS]
     if run.status.start_time is not None and frozen:
         hint = f"{FROZEN} (rl_select_environment)"
-        raise refused(
-            *(Refusal(code="FrozenField", field=f"spec.{path.removeprefix('spec.')}", hint=hint) for path in frozen)
-        )
+        raise refused(*(Refusal(code="FrozenField", field=field, hint=hint) for field in frozen))
 
 
 def _warning(run: TrainingRun) -> str | None:

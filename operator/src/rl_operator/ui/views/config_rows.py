@@ -107,8 +107,7 @@ def _value_at(run: TrainingRun, place: Sequence[str]) -> object:
 
 
 def _text(value: object, name: str) -> str:
-    shown = redacted(value, name)
-    return short_value(shown)
+    return short_value(redacted(value, name))
 
 
 def run_file(run: TrainingRun, spec: Mapping[str, object]) -> str:

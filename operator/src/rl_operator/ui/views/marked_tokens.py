@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord
-from rl_operator.rollouts.rollout_figures import spans
+from rl_operator.rollouts.rollout_figures import finite, spans
 from rl_operator.rollouts.token_ledger import FATE_SENTENCES, FATE_WORDS, known_fate
 from rl_operator.ui.views.page_text import token_text
 from rl_operator.ui.views.rollout_turns import RoleSpan, is_given, turns_of
@@ -222,27 +222,15 @@ def _runs(sequence: SequenceRecord, start: int, end: int) -> Iterator[tuple[int,
 def _numbers(rollout: RolloutRecord, sequence: SequenceRecord, shown: int) -> str:
     wire = {
         "id": sequence.tokens[:shown],
-        "a": _finite(sequence.advantages[:shown]) if sequence.advantages else _one(rollout.advantage),
-        "q": _finite((sequence.logprobs or ())[:shown]),
-        "p": _finite((sequence.trained_logprobs or ())[:shown]),
+        "a": [*map(finite, sequence.advantages[:shown])] if sequence.advantages else finite(rollout.advantage),
+        "q": [*map(finite, (sequence.logprobs or ())[:shown])],
+        "p": [*map(finite, (sequence.trained_logprobs or ())[:shown])],
     }
     return json.dumps(wire, separators=(",", ":"))
 
 
-def _finite(values: Sequence[float | None]) -> list[float | None]:
-    return [_one(value) for value in values]
-
-
-def _one(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
 def mean_surprise(rollout: RolloutRecord) -> float | None:
     """The mean over its sampled tokens, in nats."""
-    known = [
-        -value
-        for sequence in rollout.sequences
-        for value in sequence.logprobs or ()
-        if value is not None and math.isfinite(value)
-    ]
+    told = (finite(value) for sequence in rollout.sequences for value in sequence.logprobs or ())
+    known = [-value for value in told if value is not None]
     return sum(known) / len(known) if known else None
