@@ -57,10 +57,6 @@ class PolledHistory:
     def __bool__(self) -> bool:
         return bool(self._packed)
 
-    @property
-    def size(self) -> int:
-        return len(self._packed)
-
 
 _COLUMNS = ("step", *HISTORY_METRICS)
 
