@@ -4,6 +4,7 @@ Also what is reported for a trainer that runs but that the operator cannot reach
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
@@ -127,10 +128,14 @@ def assess(view: View) -> Assessment:
         if vanished(view) or view.run.spec.suspend or overdue(view):
             return after_attempt(view)
         return without_pod(view) or Assessment(Situation.STARTING, *starting_detail(view))
-    if _is_made_again(view):
-        return _starting(view)
-    if pod.over:
+    if pod.over and not _is_made_again(view):
         return after_attempt(view)
+    return replace(_of_living(view, pod), queue=place_of_gated(view))
+
+
+def _of_living(view: View, pod: PodObservation) -> Assessment:
+    if _is_made_again(view):
+        return Assessment(Situation.STARTING, *starting_detail(view))
     return _stopping(view, pod) or _stopped_late(view) or _at_work(view)
 
 
@@ -217,11 +222,7 @@ def _at_work(view: View) -> Assessment:
         if view.trouble and view.trouble[0] == TEMPLATE_CHANGED:
             return Assessment(Situation.RUNNING, TEMPLATE_CHANGED, f"{view.trouble[1]} Training continues.")
         return Assessment(Situation.RUNNING, _training_reason(view), _training_message(view))
-    return _starting(view)
-
-
-def _starting(view: View) -> Assessment:
-    return Assessment(Situation.STARTING, *starting_detail(view), queue=place_of_gated(view))
+    return Assessment(Situation.STARTING, *starting_detail(view))
 
 
 def _farewell(view: View) -> str:

@@ -195,6 +195,15 @@ def test_its_start_deadline_begins_when_it_may_start(gated: SimulatedCluster) ->
     assert status(gated, "gated")["failure"]["reason"] == "StartDeadlineExceeded"
 
 
+def test_ending_it_takes_no_slot_again(gated: SimulatedCluster) -> None:
+    gated.edit_run("gated", activeDeadlineSeconds=100)
+    settle(gated, 200)
+    assert status(gated, "gated")["failure"]["reason"] == "ActiveDeadlineExceeded"
+    of_run = [run["status"] for run in gated.api.history if run["metadata"]["name"] == "gated"]
+    [ending] = (each for each in of_run if each.get("phase") == "Stopping")
+    assert ending["queue"]["active"] == 1
+
+
 def test_deleted_while_it_waits_for_a_slot_its_pod_is_made_again_with_one(gated: SimulatedCluster) -> None:
     settle(gated, 70)
     [pod] = (pod for pod in gated.pods() if pod["metadata"]["labels"][RUN_LABEL] == "gated")
