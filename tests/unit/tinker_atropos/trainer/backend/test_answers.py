@@ -31,7 +31,7 @@ from tinker_atropos.trainer.backend.answers import (
     is_full,
     meaning_of,
 )
-from tinker_atropos.trainer.backend.sdk_calls import answered, submitted
+from tinker_atropos.trainer.backend.sdk_calls import Request, answered, submitted
 from tinker_atropos.trainer.standstill import Standstill
 
 ADAPTERS = "Maximum number of LoRA adapters (6) reached"
@@ -409,7 +409,7 @@ async def waiting(patience: Patience, hear: Callable[[], None], clock: Clock, mo
     monkeypatch.setattr(BackendAnswers, "look", look)
     monkeypatch.setattr("tinker_atropos.trainer.backend.sdk_calls.LOOK_SECONDS", 0.002)
     async with asyncio.timeout(60):
-        return str(await answered("forward_backward", patience, lambda: future))
+        return str(await answered("forward_backward", patience, Request(lambda: future)))
 
 
 async def test_an_answer_renews_the_deadline_and_a_pause_has_its_own(heard_clock: Clock, monkeypatch) -> None:

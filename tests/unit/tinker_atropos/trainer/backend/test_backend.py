@@ -18,7 +18,7 @@ from tinker_atropos.errors import BackendError, BackendLostError, CredentialsErr
 from tinker_atropos.trainer.backend.answers import HEARD, Patience
 from tinker_atropos.trainer.backend.backend import TinkerBackend
 from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints
-from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, answered, in_thread
+from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, Request, answered, in_thread
 
 pytestmark = pytest.mark.usefixtures("addressed")
 
@@ -122,7 +122,7 @@ class NeverAnswered:
 async def test_a_wait_has_a_deadline_and_abandons_the_request() -> None:
     hanging = NeverAnswered()
     with pytest.raises(BackendError, match=r"optim_step: no answer within trainer.backend_deadline_seconds \(0.05 s\)"):
-        await answered("optim_step", Patience(0.05), lambda: hanging)
+        await answered("optim_step", Patience(0.05), Request(lambda: hanging))
     assert hanging.future().cancelled()
 
 
@@ -130,7 +130,7 @@ async def test_a_wait_has_a_deadline_and_abandons_the_request() -> None:
 async def test_who_is_canceled_gets_no_answer_that_came_just_then(turns: int) -> None:
     """Whatever the loop has done with the answer so far: training must not go on."""
     request = NeverAnswered()
-    waiting = asyncio.ensure_future(answered("forward_backward", Patience(60), lambda: request))
+    waiting = asyncio.ensure_future(answered("forward_backward", Patience(60), Request(lambda: request)))
     await asyncio.sleep(0)
     request.future().set_result(1)
     for _ in range(turns):

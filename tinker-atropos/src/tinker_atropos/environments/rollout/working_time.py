@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, Never, TypeVar
 
 from tinker_atropos.disk_room import FULL_SECONDS
 from tinker_atropos.environments.rollout.failures import found_disk_full, innermost
 from tinker_atropos.running_time import running_seconds
 
+LOOK_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 60.0
 """What is tried again samples again, and the error of a write does not say which disk to look at."""
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class WorkingTime:
     """Belongs to the environment's event loop. `paused` is in seconds; `full_disks`: what those found that wait for
-    room, which `was_paused` is told of by whoever follows it.
+    room.
     """
 
     paused: float = 0.0
@@ -41,6 +42,15 @@ class WorkingTime:
                 yield limit
             finally:
                 self._limits.discard(limit)
+
+    async def follow(self, backend_paused: Callable[[], float]) -> Never:
+        """Look, again and again, for how long it was paused: by the backend, in seconds so far, or by a full disk."""
+        backend, at = 0.0, running_seconds()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            backend_before, backend = backend, backend_paused()
+            before, at = at, running_seconds()
+            self.was_paused(max(backend - backend_before, at - before if self.full_disks else 0.0))
 
     def was_paused(self, seconds: float) -> None:
         self.paused += seconds

@@ -56,18 +56,6 @@ from tinker_atropos.environments.runner.run_end import LINGER_SECONDS, RunEnd
 from tinker_atropos.errors import EnvironmentLostError, RunError
 from tinker_atropos.running_time import running_seconds
 
-
-async def restore_state(env: Any, heartbeat: Heartbeat) -> None:
-    """Called once the trainer has registered: it knows the checkpoint that training continues from."""
-    if not isinstance(env, SampledEnvironment):
-        return
-    await heartbeat.tell()  # the last answer may be older than the trainer's registration
-    state = heartbeat.answer and heartbeat.answer.environment_state
-    if state:
-        logger.info("continuing with the environment's state %s", state)
-        env.restore_state(state)
-
-
 logger = logging.getLogger(__name__)
 
 SETUP_SECONDS = 600.0
@@ -112,7 +100,7 @@ class Rollouts:
 
         Raises EnvironmentLostError if the environment fails, InternalError if the trainer never starts.
         """
-        pausing = asyncio.create_task(self._follow_pauses(), name="pauses")
+        pausing = asyncio.create_task(WORKING_TIME.follow(lambda: self.heartbeat.seconds_paused), name="pauses")
         try:
             await self._serve(env)
         finally:
@@ -135,15 +123,6 @@ class Rollouts:
         if self.shared.lease_state == "working" and self._final_evaluation_due:
             await self._evaluate(env, self.heartbeat.answer.steps_trained if self.heartbeat.answer else 0)
 
-    async def _follow_pauses(self) -> None:
-        """What the backend or a full disk lets wait is not late."""
-        backend, at = 0.0, running_seconds()
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            backend_before, backend = backend, self.heartbeat.seconds_paused
-            before, at = at, running_seconds()
-            WORKING_TIME.was_paused(max(backend - backend_before, at - before if WORKING_TIME.full_disks else 0.0))
-
     async def _live(self, env: Any) -> None:
         try:
             self.shared.phase = "setting up"
@@ -152,7 +131,7 @@ class Rollouts:
             checking = asyncio.create_task(self._check(env), name="check")
             await self.registration.register(env, self.deadlines.trainer)
             await env.get_server_info()
-            await restore_state(env, self.heartbeat)
+            await self._restore_state(env)
             await checking
             self.shared.lease_state, self.shared.step = "working", min(env.curr_step, self.shared.total_steps)
             self._steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # BaseEnv starts none itself
@@ -168,6 +147,15 @@ class Rollouts:
         except (Exception, SystemExit) as error:
             # The environment's own code runs in here: whatever it raises is its own failure, reported in one sentence.
             raise environment_failed(f"while {self.shared.phase}", error, self.source) from error
+
+    async def _restore_state(self, env: Any) -> None:
+        """Called once the trainer has registered: it knows the checkpoint that training continues from."""
+        if not isinstance(env, SampledEnvironment):
+            return
+        await self.heartbeat.tell()  # the last answer may be older than the trainer's registration
+        if state := self.heartbeat.answer and self.heartbeat.answer.environment_state:
+            logger.info("continuing with the environment's state %s", state)
+            env.restore_state(state)
 
     async def _check(self, env: Any) -> None:
         """While the trainer starts. Raises ConfigError."""

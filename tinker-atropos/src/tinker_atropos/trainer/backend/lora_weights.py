@@ -13,7 +13,7 @@ which has the gradient of the forward KL(w || p). Gradients accumulate until the
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from tinker_atropos.errors import BackendLostError, ConfigError, WithdrawnError
 from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.sdk_calls import (
-    StepRequest,
+    Request,
     TinkerSampler,
     answered,
     gone,
@@ -70,9 +70,9 @@ class SubmittedUpdate(NamedTuple):
     a gradient (one of them has), and for the step.
     """
 
-    policy: StepRequest | None
-    teacher: StepRequest | None
-    optimizer: StepRequest
+    policy: Request | None
+    teacher: Request | None
+    optimizer: Request
 
 
 class Training:
@@ -100,18 +100,18 @@ class Training:
         """Logprobs of each datum's targets under the present weights, T-1 of them. No gradient is computed."""
         self.used.prefill += sum(len(datum.input_T) for datum in datums)
         scored = [to_score(datum) for datum in datums]
-        return _logprobs(await self._wait("forward", lambda: self._client.forward(scored, "cross_entropy")))
+        request = Request(lambda: self._client.forward(scored, "cross_entropy"))
+        return _logprobs(await self._wait("forward", request))
 
     async def check_loss(self, probe_T: Ints) -> None:
         """Compute the loss of a few tokens, without a gradient. Raises ConfigError if the backend refuses the loss."""
         loss = self._settings.loss
         config = loss_config(self._settings)
+        request = Request(lambda: self._client.forward([probe(probe_T, loss)], loss, config))
         try:
-            await self._wait(
-                f"computing the loss {loss}", lambda: self._client.forward([probe(probe_T, loss)], loss, config)
-            )
+            await self._wait(f"computing the loss {loss}", request)
         except BackendLostError as error:
-            if not refused(error.__cause__ or error):
+            if not refused(error):
                 raise
             raise ConfigError(
                 f"trainer.loss is {loss!r}, and the backend refuses it: {error}. Choose a loss that it has; every "
@@ -136,7 +136,7 @@ class Training:
             self._submitted(policy, teacher, self._adam(learning_rate, trained_tokens(datums)))
             for (policy, teacher), datums in zip(contents, minibatches, strict=True)
         ]
-        snapshot = StepRequest(self._client.save_weights_and_get_sampling_client, trains=False)
+        snapshot = Request(self._client.save_weights_and_get_sampling_client)
         requests = [*(each for update in updates for each in update if each), snapshot]
         for n, request in enumerate(requests, 1):
             request.behind = requests[n:]
@@ -173,18 +173,18 @@ class Training:
         return SubmittedUpdate(
             self._gradient_of(policy, self._settings.loss, loss_config(self._settings)) if policy else None,
             self._gradient_of(teacher, "cross_entropy") if teacher else None,
-            StepRequest(lambda: self._client.optim_step(adam)),
+            Request(lambda: self._client.optim_step(adam), trains=True),
         )
 
-    def _gradient_of(self, datums: list[types.Datum], *loss: Any) -> StepRequest:
+    def _gradient_of(self, datums: list[types.Datum], *loss: Any) -> Request:
         parts = len(list(self._client._chunked_requests_generator(datums)))  # noqa: SLF001 -- it tells nobody
-        return StepRequest(lambda: self._client.forward_backward(datums, *loss), parts=parts)
+        return Request(lambda: self._client.forward_backward(datums, *loss), trains=True, parts=parts)
 
     async def _answers(
         self,
         minibatches: Sequence[Sequence[Datum]],
         updates: Sequence[SubmittedUpdate],
-        snapshot: StepRequest,
+        snapshot: Request,
         clock: "Laps",
     ) -> StepOutput:
         logprobs: list[Floats] = []
@@ -195,14 +195,14 @@ class Training:
             clock.lap("forward_backward")
             trained = zip(policy_rows, datums, strict=True)
             check_loss(minibatch_loss, (row[datum.trained_T] for row, datum in trained))
-            metrics.append((await self._result("optim_step", update.optimizer)).metrics or {})
+            metrics.append((await self._wait("optim_step", update.optimizer)).metrics or {})
             check_gradient(metrics[-1])
             clock.lap("optim_step")
             logprobs += policy_rows
             teacher_logprobs += teacher_rows
             loss_sum += minibatch_loss
         try:
-            self._latest = self._sampler(await self._result(SNAPSHOT, snapshot))
+            self._latest = self._sampler(await self._wait(SNAPSHOT, snapshot))
         except WithdrawnError:  # nobody samples any more, and the step is trained
             if self._latest is None:
                 raise
@@ -213,7 +213,7 @@ class Training:
         self, datums: Sequence[Datum], asked: SubmittedUpdate
     ) -> tuple[float, list[Floats], list[Floats]]:
         """The loss, and the logprobs of the datums and of the taught ones' teacher's tokens. See `StepOutput`."""
-        outputs = [await self._result("forward_backward", asked.policy)] if asked.policy else []
+        outputs = [await self._wait("forward_backward", asked.policy)] if asked.policy else []
         logprobs, teacher_logprobs = [row for output in outputs for row in _logprobs(output)], []
         if asked.teacher:
             outputs.append(await self._taught(asked.teacher))
@@ -223,12 +223,11 @@ class Training:
             teacher_logprobs = [row_TK[:, 1 : 1 + teacher.tokens_TK.shape[1]] for row_TK, (_, teacher) in found]
         return sum(float(output.metrics["loss:sum"]) for output in outputs), logprobs, teacher_logprobs
 
-    async def _taught(self, request: StepRequest) -> Any:
+    async def _taught(self, request: Request) -> Any:
         try:
-            return await self._result("forward_backward to a teacher's top-k", request)
+            return await self._wait("forward_backward to a teacher's top-k", request)
         except BackendLostError as error:
-            cause = error.__cause__ or error
-            if not refused(cause) or gone(cause):
+            if not refused(error) or gone(error):
                 raise
             raise ConfigError(
                 f"the backend refuses the cross-entropy to a teacher's top-k, which has several targets per token: "
@@ -258,42 +257,33 @@ class Training:
             await sampler.logprobs(probe_T)  # some servers look at the name only now
         except BackendLostError as error:
             error.training_run_id = self.run_id
-            if refused(error.__cause__ or error):
+            if refused(error):
                 raise SampleRefusedError(str(error)) from error
             raise
         return sampler
 
     async def snapshot(self) -> Sampler:
-        self._latest = self._sampler(await self._wait(SNAPSHOT, self._client.save_weights_and_get_sampling_client))
+        request = Request(self._client.save_weights_and_get_sampling_client)
+        self._latest = self._sampler(await self._wait(SNAPSHOT, request))
         return self._latest
 
     async def save_state(self, name: str, metadata: Mapping[str, str], ttl_seconds: int | None) -> str:
         """Save weights and optimizer; returns the path that training can continue from. TTL None: kept forever."""
         save = functools.partial(self._client.save_state, name, ttl_seconds, user_metadata=dict(metadata))
-        return str((await self._wait(f"saving state {name}", save, of_a_step=False)).path)
+        return str((await self._wait(f"saving state {name}", Request(save, of_a_step=False))).path)
 
     async def save_sampler(self, name: str, metadata: Mapping[str, str], ttl_seconds: int | None = None) -> str:
         """Save weights for inference; returns their path. TTL None: kept forever."""
         save = functools.partial(self._client.save_weights_for_sampler, name, ttl_seconds, dict(metadata))
-        return str((await self._wait(f"saving sampler weights {name}", save, of_a_step=False)).path)
+        return str((await self._wait(f"saving sampler weights {name}", Request(save, of_a_step=False))).path)
 
     def _sampler(self, client: tinker.SamplingClient) -> Sampler:
         return TinkerSampler(client, self._patience, self.run_id, self.used)
 
-    async def _result(self, doing: str, request: StepRequest) -> Any:
-        return await self._wait(doing, lambda: request.future, request.again)
-
-    async def _wait(
-        self,
-        doing: str,
-        ask: Callable[[], Any],
-        again: Callable[[], Awaitable[bool]] | None = None,
-        *,
-        of_a_step: bool = True,
-    ) -> Any:
+    async def _wait(self, doing: str, request: Request) -> Any:
         self.call = (doing, time.monotonic())
         try:
-            return await answered(doing, self._patience, ask, again, of_a_step=of_a_step)
+            return await answered(doing, self._patience, request)
         except BackendLostError as error:
             error.training_run_id = self.run_id
             raise

@@ -88,10 +88,9 @@ class TinkerSampler:
 
     async def _answer(self, doing: str, ask: Callable[[], Any]) -> Any:
         try:
-            return await answered(doing, self.patience, ask, asked=SAMPLING)
+            return await answered(doing, self.patience, Request(ask, of_a_step=False), SAMPLING)
         except BackendLostError as error:
-            cause = error.__cause__ or error
-            if refused(cause) and not gone(cause):
+            if refused(error) and not gone(error):
                 raise SampleRefusedError(str(error)) from error
             error.training_run_id = self.training_run_id
             raise
@@ -172,7 +171,7 @@ def gone(error: BaseException) -> bool:
 
 def gone_or(error: RunError) -> RunError:
     """A CheckpointGoneError if the backend no longer has what the error names, else the error itself."""
-    return CheckpointGoneError(str(error)) if error.__cause__ is not None and gone(error.__cause__) else error
+    return CheckpointGoneError(str(error)) if gone(error) else error
 
 
 def _root(error: BaseException) -> BaseException:
@@ -215,76 +214,26 @@ async def submitted(
         raise translate(error, doing, opening=opening) from error
 
 
-async def answered(
-    doing: str,
-    patience: Patience,
-    ask: Callable[[], Any],
-    again: Callable[[], Awaitable[bool]] | None = None,
-    *,
-    asked: Asked = TRAINING,
-    of_a_step: bool = False,
-) -> Any:
-    """Wait for a future of the SDK; giving up cancels it. `again` is called before it is asked once more, which False
-    prevents.
-    """
-
-    async def answer() -> Any:
-        return await asyncio.wrap_future(ask().future())
-
-    try:
-        return await _in_time(patience, _once_there_is_room(answer, asked, again, of_a_step=of_a_step), asked)
-    except Exception as error:  # the SDK's errors have no common base
-        raise translate(error, doing) from error
-
-
-async def _once_there_is_room(
-    ask: Callable[[], Awaitable[T]],
-    asked: Asked,
-    again: Callable[[], Awaitable[bool]] | None = None,
-    *,
-    of_a_step: bool = False,
-) -> T:
-    """The result. What the backend takes in hand and then has no room for was not done, whatever it is: a sampler, a
-    sample, a gradient, a checkpoint of this name. So it is asked again.
-    """
-    ASKED.set(asked)  # for this task, which nothing else runs in
-    heard: Heard = (asked, object())
-    pause = FIRST_PAUSE_SECONDS
-    try:
-        while True:
-            try:
-                return await ask()
-            except Exception as error:  # the SDK's errors have no common base
-                said = _sentence(_root(error))
-                # A status may be that of fetching the result of a request that was done.
-                if not ((undone(error) or (refused(error) and not of_a_step)) and is_full(said)):
-                    raise
-                HEARD.hear(heard, AnswerMeaning("BackendFull", said), pause)
-                await held(pause, of_a_step=of_a_step)
-                if of_a_step and HEARD.withdrawn:
-                    raise WithdrawnError from None
-                if again and not await again():
-                    raise
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-    finally:
-        HEARD.over(heard)
-
-
 @dataclass(slots=True)
-class StepRequest:
-    """`send` is called at once, and `future` is the SDK's. `behind` are those of the step that were sent after it.
+class Request:
+    """Sent at once; `future` is the SDK's. `behind` are those of a step that were sent after it.
 
-    `trains`: it changes the weights or their gradient. `parts`: how many requests the SDK makes of it.
+    `of_a_step`: a stop withdraws it. `trains`: it changes the weights or their gradient. `parts`: how many requests the
+    SDK makes of it.
     """
 
     send: Callable[[], Any]
-    trains: bool = True
+    of_a_step: bool = True
+    trains: bool = False
     parts: int = 1
-    behind: Sequence["StepRequest"] = ()
+    behind: Sequence["Request"] = ()
     future: Any = field(init=False)
 
     def __post_init__(self) -> None:
         self.future = self.send()
+
+    async def result(self) -> Any:
+        return await asyncio.wrap_future(self.future.future())
 
     async def again(self) -> bool:
         """Send it, which was refused for want of room, and what is behind it, which was told the same. False if that
@@ -300,9 +249,43 @@ class StepRequest:
         return True
 
 
-async def settled(requests: Iterable[StepRequest]) -> None:
+async def answered(doing: str, patience: Patience, request: Request, asked: Asked = TRAINING) -> Any:
+    """Wait for the result; giving up cancels the request."""
+    try:
+        return await _in_time(patience, _once_there_is_room(request.result, asked, request), asked)
+    except Exception as error:  # the SDK's errors have no common base
+        raise translate(error, doing) from error
+
+
+async def _once_there_is_room(ask: Callable[[], Awaitable[T]], asked: Asked, request: Request | None = None) -> T:
+    """The result. What the backend takes in hand and then has no room for was not done, whatever it is: a sampler, a
+    sample, a gradient, a checkpoint of this name. So it is asked again.
+    """
+    ASKED.set(asked)  # for this task, which nothing else runs in
+    heard: Heard = (asked, object())
+    pause, of_a_step = FIRST_PAUSE_SECONDS, request is not None and request.of_a_step
+    try:
+        while True:
+            try:
+                return await ask()
+            except Exception as error:  # the SDK's errors have no common base
+                said = _sentence(_root(error))
+                if not ((undone(error) or refused(error)) and is_full(said)):
+                    raise
+                HEARD.hear(heard, AnswerMeaning("BackendFull", said), pause)
+                await held(pause, of_a_step=of_a_step)
+                if of_a_step and HEARD.withdrawn:
+                    raise WithdrawnError from None
+                if request and not await request.again():
+                    raise
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+    finally:
+        HEARD.over(heard)
+
+
+async def settled(requests: Iterable[Request]) -> None:
     """Wait until each has a result or has failed."""
-    await asyncio.gather(*(asyncio.wrap_future(each.future.future()) for each in requests), return_exceptions=True)
+    await asyncio.gather(*(each.result() for each in requests), return_exceptions=True)
 
 
 async def _in_time(patience: Patience, work: Awaitable[T], asked: Asked) -> T:
