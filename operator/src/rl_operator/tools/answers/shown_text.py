@@ -31,6 +31,22 @@ def short_value(value: object) -> object:
     return one_line(short) if isinstance(short, str) else short
 
 
+MOST_ENTRIES: Final = 64
+
+
+def bounded(value: object, characters: int) -> object:
+    """JSON from an environment or a model: texts are cut, and contain no keys; of long lists the beginning is left."""
+    match value:
+        case str():
+            return redacted(value)[:characters]
+        case list():
+            return [bounded(each, characters) for each in value[:MOST_ENTRIES]]
+        case dict():
+            entries = list(value.items())[:MOST_ENTRIES]
+            return {str(name)[:MOST_ENTRIES]: bounded(each, characters) for name, each in entries}
+    return value
+
+
 LONGEST_LINE: Final = 500
 MOST_CHARACTERS: Final = 8_000
 """For all lines together."""

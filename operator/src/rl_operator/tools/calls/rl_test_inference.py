@@ -30,12 +30,12 @@ from rl_operator.render.trial import (
     trial_job,
     trial_name,
 )
-from rl_operator.status.text.sentences import redacted, shorten
+from rl_operator.status.text.sentences import shorten
 from rl_operator.targets.inputs.file_inputs import FileInputs, judged
 from rl_operator.targets.target import JobContainer, JobPod, how_to_supply
 from rl_operator.tools.agent_tool import Answer, Arguments, OptionalRun, ToolRefusedError, agent_tool
 from rl_operator.tools.answers.run_status import without_empty
-from rl_operator.tools.answers.shown_text import clean_line, one_line
+from rl_operator.tools.answers.shown_text import bounded, clean_line, one_line
 from rl_operator.tools.call_context import LONGEST_WAIT_SECONDS, CallContext, awaited
 from rl_operator.tools.runs import chosen_run
 
@@ -126,18 +126,6 @@ def _step(wire: Mapping[str, Any]) -> list[TrialStep]:
     return [TrialStep(completions, correct, wire)] if 0 <= correct <= completions <= MOST_COMPLETIONS else []
 
 
-def _bounded(value: object, longest: int = 64) -> object:
-    """As it may be shown: text from an environment or a model is cut, and contains no keys."""
-    match value:
-        case str():
-            return redacted(value)[:KEPT_TEXT]
-        case list():
-            return [_bounded(each) for each in value[:longest]]
-        case dict():
-            return {str(key)[:longest]: _bounded(each) for key, each in list(value.items())[:longest]}
-    return value
-
-
 @dataclass(frozen=True)
 class ModelResult:
     """One model's part in a trial.
@@ -184,7 +172,7 @@ class ModelResult:
         }
         told = {"error": one_line(self.error)[:KEPT_TEXT], "stderr": self.talk if self.error else ""}
         kept = ({name: step.wire[name] for name in _STEP_KEYS if name in step.wire} for step in self.steps)
-        shown = {"steps": [_bounded(each) for each in kept]} if steps else {}
+        shown = {"steps": [bounded(each, KEPT_TEXT) for each in kept]} if steps else {}
         return wire | without_empty({"log_file": self.log, **told}) | shown
 
 
