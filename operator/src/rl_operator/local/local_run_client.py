@@ -22,7 +22,7 @@ from rl_operator.local.model_runtimes import local_runtimes
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
 from rl_operator.local.state.pod_logs import Event, append_event
-from rl_operator.local.state.state_store import Change, StateStore
+from rl_operator.local.state.state_store import Change, StateStore, without_finalizer
 from rl_operator.operator_errors import GoneError, NameTakenError
 from rl_operator.render.catalog_and_history import history_config_map, history_content, stored_history
 from rl_operator.render.frozen_texts import require_as_created
@@ -160,12 +160,8 @@ class LocalRunClient:
             self._store.create(history_config_map(run, name, thinned(found)))
 
     async def remove_finalizer(self, pod: PodObservation) -> None:
-        def release(manifest: Manifest) -> None:
-            finalizers = manifest["metadata"].get("finalizers", [])
-            manifest["metadata"]["finalizers"] = [name for name in finalizers if name != POD_FINALIZER]
-
         with contextlib.suppress(GoneError):
-            self._store.update("Pod", pod.namespace, pod.name, release, uid=pod.uid)
+            self._store.update("Pod", pod.namespace, pod.name, without_finalizer(POD_FINALIZER), uid=pod.uid)
 
     async def delete_run(self, run: TrainingRun) -> None:
         metadata = run.metadata

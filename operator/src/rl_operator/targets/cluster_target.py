@@ -203,12 +203,10 @@ class ClusterTarget:
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         try:
-            labels: Mapping[str, str] = self._wait(self._client.get(NAMESPACES.path(name=namespace)))["metadata"][
-                "labels"
-            ]
+            found = self._wait(self._client.get(NAMESPACES.path(name=namespace)))
         except (ForbiddenError, GoneError):
             return None
-        return labels
+        return found["metadata"]["labels"]
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:  # noqa: ARG002 -- whatever the runtime
         return None

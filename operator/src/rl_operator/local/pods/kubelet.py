@@ -8,7 +8,7 @@ from functools import partial
 
 import aiohttp
 
-from rl_operator.api.kubernetes_objects import Manifest, OwnerReference, PodObject, PodStatus
+from rl_operator.api.kubernetes_objects import OwnerReference, PodObject, PodStatus
 from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT, OPENENV_CONTAINER
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.pods.pod_lifecycle import Know, PodWorker
@@ -16,7 +16,7 @@ from rl_operator.local.pods.pod_status import SUPERVISOR_LOST, PodEnd, lost_pod_
 from rl_operator.local.programs.launch import PodPorts, Surroundings, choose_ports, write_volumes
 from rl_operator.local.programs.leash import Leash, end_left_over
 from rl_operator.local.state.layout import PodFolder
-from rl_operator.local.state.state_store import Change, StateStore
+from rl_operator.local.state.state_store import Change, StateStore, without_finalizer
 from rl_operator.operator_errors import GoneError, TargetUnreachableError
 
 KUBELET_FINALIZER = "rl-operator.dev/kubelet"
@@ -145,11 +145,7 @@ class Kubelet:
         self._change(pod, lambda manifest: manifest.update(status=life.status))
 
     def _release(self, pod: PodObject) -> None:
-        def release(manifest: Manifest) -> None:
-            finalizers = manifest["metadata"].get("finalizers", [])
-            manifest["metadata"]["finalizers"] = [name for name in finalizers if name != KUBELET_FINALIZER]
-
-        self._change(pod, release)
+        self._change(pod, without_finalizer(KUBELET_FINALIZER))
 
     def _change(self, pod: PodObject, change: Change) -> None:
         """If the state folder cannot be written, that costs time, not the pod: `sync` retries."""

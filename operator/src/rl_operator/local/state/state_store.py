@@ -29,6 +29,14 @@ _OWNED_KINDS = ("ConfigMap", "Service", "NetworkPolicy", "Pod")
 """In the order of their removal: what can simply be removed frees space for what must be written first."""
 
 
+def without_finalizer(finalizer: str) -> Change:
+    def remove(manifest: Manifest) -> None:
+        metadata = manifest["metadata"]
+        metadata["finalizers"] = [name for name in metadata.get("finalizers", []) if name != finalizer]
+
+    return remove
+
+
 PROBED_BYTES = 64 * 1024
 
 
