@@ -11,7 +11,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final, TypeGuard
 
-_INT64: Final = range(-(2**63), 2**63)
+INT64: Final = range(-(2**63), 2**63)
+"""The integers that the API server, databases and other languages carry."""
+
 _ESCAPES: Final = {
     "\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\"",
 }  # fmt: skip
@@ -80,7 +82,7 @@ def _number(value: float, fraction: Callable[[float], str]) -> str:
     if not math.isfinite(double):
         return repr(double)
     exact = Decimal(repr(value))
-    return str(int(exact)) if exact == exact.to_integral_value() and int(exact) in _INT64 else fraction(double)
+    return str(int(exact)) if exact == exact.to_integral_value() and int(exact) in INT64 else fraction(double)
 
 
 def _shortest(value: float) -> str:

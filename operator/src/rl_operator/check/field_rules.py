@@ -21,7 +21,7 @@ from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, reda
 from rl_operator.api.run_inputs import SectionSubject, Subject
 from rl_operator.api.runtime import Bound
 from rl_operator.api.settings.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section, steps_of
-from rl_operator.api.value_text import is_number, same_value, text_of
+from rl_operator.api.value_text import INT64, is_number, same_value, text_of
 from rl_operator.documents.parse import nearest
 
 
@@ -145,17 +145,13 @@ def _smallest_problem(section: Section, name: str, value: Any) -> str | None:
     return (hints.ABOVE if smallest.exclusive else hints.AT_LEAST) % smallest.value
 
 
-_INT64: Final = range(-(2**63), 2**63)
-"""What databases and other languages carry."""
-
-
 def _largest_problem(section: Section, name: str, value: Any) -> str | None:
     """Also of a number that nothing carries."""
     largest = LARGEST.get((section, name))
     if largest is not None and is_number(value) and value > largest:
         return hints.AT_MOST % largest
-    if isinstance(value, int) and value not in _INT64:
-        return hints.AT_MOST % _INT64[-1] if value > 0 else hints.AT_LEAST % _INT64[0]
+    if isinstance(value, int) and value not in INT64:
+        return hints.AT_MOST % INT64[-1] if value > 0 else hints.AT_LEAST % INT64[0]
     return None
 
 
