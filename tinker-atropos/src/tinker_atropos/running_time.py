@@ -33,7 +33,7 @@ class RunningTime:
         self._looked = (clock(), clock())  # the clock at the last look, and the time in which the process ran
         self._used = cpu()
         self._watched = False
-        self.listeners: list[Callable[[float], None]] = []
+        self.listeners: list[Callable[[float], object]] = []
         """Told for how long the process did not run, in the thread that looks."""
 
     def seconds(self) -> float:

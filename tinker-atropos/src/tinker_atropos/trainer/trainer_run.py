@@ -26,7 +26,7 @@ from tinker_atropos.trainer.early_stop import EarlyStop
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.accounting import Accounting
-from tinker_atropos.trainer.reporting.prometheus import registry
+from tinker_atropos.trainer.reporting.prometheus import TrainerCollector
 from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.step_metrics import tempered_warning
@@ -112,11 +112,7 @@ class Run:
     def watch_for_freezes(self) -> None:
         """Tell in the status that this process did not run for a while."""
         loop = asyncio.get_running_loop()
-
-        def tell(seconds: float) -> None:
-            loop.call_soon_threadsafe(self._froze, seconds)
-
-        PROCESS.listeners.append(tell)
+        PROCESS.listeners.append(lambda seconds: loop.call_soon_threadsafe(self._froze, seconds))
 
     def _froze(self, seconds: float) -> None:
         sentence = f"the trainer did not run for {seconds:.0f} s: short of CPU, or frozen?"
@@ -164,9 +160,10 @@ class Run:
 
     def registry(self) -> CollectorRegistry:
         """What Prometheus scrapes."""
-        return registry(
-            self.state.status, self.generator.totals, self.state.progress, self._accounting.books, self.spending
-        )
+        state, own = self.state, CollectorRegistry()
+        books = self._accounting.books
+        own.register(TrainerCollector(state.status, self.generator.totals, state.progress, books, self.spending))
+        return own
 
     async def close(self) -> None:
         await asyncio.to_thread(self.keeper.close, KEEP_SECONDS)

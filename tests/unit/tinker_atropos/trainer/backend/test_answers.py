@@ -361,7 +361,7 @@ async def test_what_is_asked_is_known_in_the_sdks_thread() -> None:
         answer.set_result(ASKED.get())
         return answer
 
-    assert await submitted("listing", Patience(30), asked, asked=HOUSEKEEPING) == HOUSEKEEPING
+    assert await submitted("listing", Patience(30, asked=HOUSEKEEPING), asked) == HOUSEKEEPING
     assert await submitted("creating", Patience(30), asked) == TRAINING
 
 

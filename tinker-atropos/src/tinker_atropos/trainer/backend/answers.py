@@ -55,17 +55,20 @@ Heard = tuple[Asked, object]
 
 
 class Patience(NamedTuple):
-    """How long a call may take, in seconds: without any answer, and while the backend says that it has to wait."""
+    """How long a call may take, in seconds: without any answer, and while the backend says that it has to wait.
+    `asked` is what the call is about.
+    """
 
     silence: float
     pause: float = 86_400.0
+    asked: Asked = TRAINING
 
     @classmethod
     def of(cls, settings: TrainerSettings) -> "Patience":
         return cls(settings.backend_deadline_seconds, settings.backend_pause_seconds)
 
 
-HOUSEKEEPING_PATIENCE: Final = Patience(10.0, pause=3.0)
+HOUSEKEEPING_PATIENCE: Final = Patience(10.0, pause=3.0, asked=HOUSEKEEPING)
 """Whatever was not tidied is tidied after the next save."""
 
 

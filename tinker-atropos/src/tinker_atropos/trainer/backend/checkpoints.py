@@ -17,7 +17,7 @@ from rl_contract.trainer_settings import TrainerSettings
 from rl_contract.wire import timestamp
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
-from tinker_atropos.trainer.backend.answers import HOUSEKEEPING, HOUSEKEEPING_PATIENCE, TRAINING, Asked, Patience
+from tinker_atropos.trainer.backend.answers import HOUSEKEEPING_PATIENCE, Patience
 from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, gone_or, submitted
 
@@ -148,7 +148,6 @@ class StoredCheckpoints:
     """Every method can raise a RunError, which says nothing about the session's health."""
 
     patience: Patience
-    asked: Asked = TRAINING
 
     async def list(self) -> list[StoredCheckpoint]:
         """All checkpoints of this key's owner that carry our metadata, of any run, newest first."""
@@ -192,7 +191,7 @@ class StoredCheckpoints:
 
     async def _ask(self, doing: str, ask: Callable[[tinker.RestClient], Any]) -> Any:
         # RestClient() itself may block, so it is created in the thread that uses it. Its connections are shared.
-        return await submitted(doing, self.patience, lambda: ask(tinker.RestClient()), asked=self.asked)
+        return await submitted(doing, self.patience, lambda: ask(tinker.RestClient()))
 
 
 class CheckpointKeeper:
@@ -205,7 +204,7 @@ class CheckpointKeeper:
         self._run_uid = settings.run_uid
         self._attempt = settings.attempt
         self._config = config
-        self.stored = StoredCheckpoints(HOUSEKEEPING_PATIENCE, HOUSEKEEPING)
+        self.stored = StoredCheckpoints(HOUSEKEEPING_PATIENCE)
         self._saved_last: str | None = None
 
     async def save_state(

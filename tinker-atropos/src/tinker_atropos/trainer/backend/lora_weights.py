@@ -26,7 +26,7 @@ from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Floats, Ints, SampleRefusedError
 from tinker_atropos.errors import BackendLostError, ConfigError, WithdrawnError
-from tinker_atropos.trainer.backend.answers import Patience
+from tinker_atropos.trainer.backend.answers import SAMPLING, Patience
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.sdk_calls import (
     Request,
@@ -278,7 +278,7 @@ class Training:
         return str((await self._wait(f"saving sampler weights {name}", Request(save, of_a_step=False))).path)
 
     def _sampler(self, client: tinker.SamplingClient) -> Sampler:
-        return TinkerSampler(client, self._patience, self.run_id, self.used)
+        return TinkerSampler(client, self._patience._replace(asked=SAMPLING), self.run_id, self.used)
 
     async def _wait(self, doing: str, request: Request) -> Any:
         self.call = (doing, time.monotonic())

@@ -32,24 +32,21 @@ class CurrentPolicy:
     """The newest policy. A single assignment swaps it: a request keeps the policy it began with.
 
     One more is kept for evaluation: the newest policy whose step `is_due`, or that training was opened with. While it
-    is evaluated, it stays the same, whatever is trained in the meantime.
+    is evaluated, it stays the same, whatever is trained in the meantime. `evaluated_last` is the step of the evaluation
+    that began last, whether or not it is over: its result comes later.
     """
 
     def __init__(self, is_due: Callable[[int], bool] = lambda _step: False) -> None:
         self._is_due = is_due
-        self._policy: Policy | None = None
+        self.latest: Policy | None = None
         self._to_evaluate: Policy | None = None
         self._evaluated: Policy | None = None
-        self._begun_last: int | None = None
+        self.evaluated_last: int | None = None
         self._swapped = asyncio.Event()
-
-    @property
-    def latest(self) -> Policy | None:
-        return self._policy
 
     def swap(self, policy: Policy, *, opened: bool = False) -> None:
         """`opened`: of weights that were opened, now or again. Older snapshots may be gone with the others."""
-        self._policy = policy
+        self.latest = policy
         if opened or self._to_evaluate is None or self._is_due(policy.step):
             self._to_evaluate = policy
         if self._evaluated is not None and self._evaluated.step == policy.step:  # the same weights, trained again
@@ -59,9 +56,9 @@ class CurrentPolicy:
 
     async def after(self, policy: Policy) -> Policy:
         """The newest policy; waits for the next one while `policy` is the newest."""
-        while self._policy is None or self._policy is policy:
+        while self.latest is None or self.latest is policy:
             await self._swapped.wait()
-        return self._policy
+        return self.latest
 
     # The policy that is evaluated.
 
@@ -72,19 +69,14 @@ class CurrentPolicy:
         There is one evaluation at a time: the snapshot of another one is dropped.
         """
         kept = self._to_evaluate
-        self._evaluated = kept if kept is not None and kept.step >= due_step else self._policy
-        self._begun_last = None if self._evaluated is None else self._evaluated.step
+        self._evaluated = kept if kept is not None and kept.step >= due_step else self.latest
+        self.evaluated_last = None if self._evaluated is None else self._evaluated.step
         return self._evaluated
 
     def end_evaluation(self, step: int) -> None:
         """Drop the snapshot of the evaluation of a step, unless another one has begun."""
         if self._evaluated is not None and self._evaluated.step == step:
             self._evaluated = None
-
-    @property
-    def evaluated_last(self) -> int | None:
-        """The step of the evaluation that began last, whether or not it is over: its result comes later."""
-        return self._begun_last
 
     def evaluated(self, step: int) -> Policy | None:
         """The policy that the evaluation of a step samples from; None if it is over."""
@@ -93,7 +85,7 @@ class CurrentPolicy:
     async def again(self, lost: Policy) -> Policy | None:
         """The policy of the same step, once the weights are there again; None if training is past it."""
         while True:
-            found, newest = self.evaluated(lost.step), self._policy
+            found, newest = self.evaluated(lost.step), self.latest
             if found is not lost:
                 return found
             if newest is None or newest.step > lost.step:

@@ -37,8 +37,6 @@ from tinker_atropos.trainer.backend.answers import (
     HEARD,
     HOUSEKEEPING,
     LONGEST_PAUSE_SECONDS,
-    SAMPLING,
-    TRAINING,
     WITHDRAWN,
     AnswerMeaning,
     Asked,
@@ -88,7 +86,7 @@ class TinkerSampler:
 
     async def _answer(self, doing: str, ask: Callable[[], Any]) -> Any:
         try:
-            return await answered(doing, self.patience, Request(ask, of_a_step=False), SAMPLING)
+            return await answered(doing, self.patience, Request(ask, of_a_step=False))
         except BackendLostError as error:
             if refused(error) and not gone(error):
                 raise SampleRefusedError(str(error)) from error
@@ -203,13 +201,11 @@ def _sentence(error: BaseException) -> str:
 T = TypeVar("T")
 
 
-async def submitted(
-    doing: str, patience: Patience, submit: Callable[[], Any], *, opening: bool = True, asked: Asked = TRAINING
-) -> Any:
+async def submitted(doing: str, patience: Patience, submit: Callable[[], Any], *, opening: bool = True) -> Any:
     """Submit in a thread (the SDK blocks while it opens a session) and wait for the result."""
     ask = functools.partial(in_thread, lambda: submit().result())
     try:
-        return await _in_time(patience, _once_there_is_room(ask, asked), asked)
+        return await _in_time(patience, _once_there_is_room(ask, patience.asked))
     except Exception as error:  # the SDK's errors have no common base
         raise translate(error, doing, opening=opening) from error
 
@@ -249,10 +245,10 @@ class Request:
         return True
 
 
-async def answered(doing: str, patience: Patience, request: Request, asked: Asked = TRAINING) -> Any:
+async def answered(doing: str, patience: Patience, request: Request) -> Any:
     """Wait for the result; giving up cancels the request."""
     try:
-        return await _in_time(patience, _once_there_is_room(request.result, asked, request), asked)
+        return await _in_time(patience, _once_there_is_room(request.result, patience.asked, request))
     except Exception as error:  # the SDK's errors have no common base
         raise translate(error, doing) from error
 
@@ -288,7 +284,7 @@ async def settled(requests: Iterable[Request]) -> None:
     await asyncio.gather(*(each.result() for each in requests), return_exceptions=True)
 
 
-async def _in_time(patience: Patience, work: Awaitable[T], asked: Asked) -> T:
+async def _in_time(patience: Patience, work: Awaitable[T]) -> T:
     """The work's result, unless the backend is silent for too long, answers with nothing but errors, or lets it pause
     for too long: TimeoutError. A time in which this process did not run is not the backend's.
     """
@@ -300,23 +296,25 @@ async def _in_time(patience: Patience, work: Awaitable[T], asked: Asked) -> T:
             HEARD.look()
             if working.done():
                 break
-            _check_pause(patience, asked)
-            alive = HEARD.alive_until(asked) >= begun
+            _check_pause(patience)
+            alive = HEARD.alive_until(patience.asked) >= begun
             silent = 0.0 if alive else silent + min(HEARD.clock() - begun, look + 1.0)
             if silent >= patience.silence:
-                trouble = HEARD.trouble(asked)
+                trouble = HEARD.trouble(patience.asked)
                 why = f": it answers {trouble}" if trouble else ""
-                raise TimeoutError(f"no answer within {_limit('backend_deadline', patience.silence, asked)}{why}")
+                raise TimeoutError(
+                    f"no answer within {_limit('backend_deadline', patience.silence, patience.asked)}{why}"
+                )
         return working.result()
     finally:
         if working.cancel():
             await asyncio.sleep(0)  # only then the SDK hears of it
 
 
-def _check_pause(patience: Patience, asked: Asked) -> None:
-    paused = HEARD.paused(asked)
+def _check_pause(patience: Patience) -> None:
+    paused = HEARD.paused(patience.asked)
     if paused and HEARD.clock() - paused.since >= patience.pause:
-        limit = _limit("backend_pause", patience.pause, asked)
+        limit = _limit("backend_pause", patience.pause, patience.asked)
         raise TimeoutError(f"{paused.what} for longer than {limit}: {paused.reason}")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tinker_atropos.trainer.data.step_counts import StepCounts
@@ -71,15 +71,3 @@ def _counters(totals: SamplingTotals, progress: StepCounts, books: Mapping[str, 
         ("replayed_steps", "Steps trained again after that.", progress.replayed),
     ):
         yield CounterMetricFamily(f"rl_trainer_{name}", meaning, value=value)
-
-
-def registry(
-    status: LiveStatus,
-    totals: SamplingTotals,
-    progress: StepCounts,
-    books: Callable[[], Mapping[str, Mapping[str, int]]],
-    spending: Spending,
-) -> CollectorRegistry:
-    own = CollectorRegistry()
-    own.register(TrainerCollector(status, totals, progress, books, spending))
-    return own
