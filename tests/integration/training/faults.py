@@ -67,11 +67,14 @@ class Fault:
 
 @dataclass
 class FaultProxy:
-    """Listens on a port that the kernel chose. `upstream` may be changed at any time; `seen` counts requests."""
+    """Listens on a port that the kernel chose. `upstream` may be changed at any time; `seen` counts requests, and
+    `numbers` are the `seq_id` of those about a model that went through, as far as they are JSON.
+    """
 
     upstream: str
     faults: list[Fault] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
+    numbers: list[int] = field(default_factory=list)
     url: str = ""
     _cut: bool = False
     _refused: list[Fault] = field(default_factory=list)
@@ -139,6 +142,8 @@ class FaultProxy:
 
     async def _forward(self, head: bytes, body: bytes) -> bytes:
         """The whole answer of the upstream, as it came."""
+        if number := re.search(rb'"seq_id": *(\d+)', body if b'"model_id"' in body else b""):
+            self.numbers.append(int(number[1]))
         place = urlsplit(self.upstream)
         reader, writer = await asyncio.open_connection(place.hostname, place.port)
         try:

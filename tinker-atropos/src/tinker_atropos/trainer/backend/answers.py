@@ -176,13 +176,15 @@ class BackendAnswers:
     request may be taken while its result has to wait, and a result may be that there was no room.
 
     `stopping`: the run is being stopped, and no request of a step is held any longer. From the first one that is
-    `withdrawn` on, so are all others of a step: none may be trained without what came before it.
+    `withdrawn` on, so are all others of a step: none may be trained without what came before it. `untaken` counts those
+    that the backend never took.
     """
 
     standstill: Standstill = field(default_factory=Standstill)
     clock: Callable[[], float] = running_seconds
     stopping: bool = False
     withdrawn: bool = False
+    untaken: int = 0
     _pauses: dict[Heard, Paused] = field(default_factory=dict)
     _troubles: dict[Heard, str] = field(default_factory=dict)
     _alive_until: dict[Asked, float] = field(default_factory=dict)
@@ -277,6 +279,7 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
         while True:
             if of_a_step and HEARD.withdrawn:
                 HEARD.over(heard)
+                HEARD.untaken += 1
                 return httpx.Response(WITHDRAWN, request=request)
             begun = time.monotonic()
             try:

@@ -26,7 +26,7 @@ from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Floats, Ints, SampleRefusedError
 from tinker_atropos.errors import BackendLostError, ConfigError, WithdrawnError
-from tinker_atropos.trainer.backend.answers import SAMPLING, Patience
+from tinker_atropos.trainer.backend.answers import HEARD, SAMPLING, Patience
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.sdk_calls import (
     Request,
@@ -36,6 +36,7 @@ from tinker_atropos.trainer.backend.sdk_calls import (
     refused,
     settled,
     submitted,
+    untaken,
 )
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import Datum, loss_config, trained_tokens
@@ -151,8 +152,21 @@ class Training:
                 raise BackendLostError(f"{error}, in the middle of a step") from error
             raise
         finally:
+            self._give_numbers_back(requests)
             for request in requests:
                 request.future.future().cancel()  # what is not done by now must not continue after a failed call
+
+    def _give_numbers_back(self, requests: Sequence[Request]) -> None:
+        """A backend does a model's requests in the order of their numbers, and may wait for one that never came. So
+        what is sent next gets those of the withdrawn ones, unless some parts of these were taken.
+        """
+        futures = [(request, request.future.future()) for request in requests]
+        over = [(request, future) for request, future in futures if future.done() and not future.cancelled()]
+        unused = sum(request.parts for request, future in over if untaken(future.exception()))
+        if unused and unused == HEARD.untaken:
+            HEARD.untaken = 0
+            self._client._request_id_counter -= unused  # noqa: SLF001 -- it counts on by itself, whatever was sent
+            self._client._turn_counter -= unused  # noqa: SLF001
 
     def _adam(self, learning_rate: float, tokens: int) -> types.AdamParams:
         """Of an optimizer step whose loss is a sum over so many tokens."""

@@ -135,7 +135,7 @@ def translate(error: BaseException, doing: str, *, opening: bool = False) -> Run
         return BackendError(f"{doing}: {str(cause) or 'no answer'}")
     if isinstance(cause, ValidationError) and (nulls := _null_metrics(cause)):
         return DivergedError(f"{doing}: the backend answered with numbers that are not finite ({', '.join(nulls)})")
-    if status == WITHDRAWN or isinstance(cause, WithdrawnError):
+    if untaken(cause) or isinstance(cause, WithdrawnError):
         return WithdrawnError(f"{doing}: the backend had not accepted it when the run was stopped")
     if status in (401, 403) or (opening and type(cause) is tinker.TinkerError):
         return CredentialsError(f"{doing}: the backend does not accept TINKER_API_KEY: {_sentence(cause)}")
@@ -159,6 +159,15 @@ def refused(error: BaseException) -> bool:
 def undone(error: BaseException | None) -> bool:
     """Whether the result of a request is that the backend did not do it."""
     return error is not None and isinstance(_root(error), tinker.RequestFailedError)
+
+
+def untaken(error: BaseException | None) -> bool:
+    """Whether a request was withdrawn before the backend took it."""
+    return (
+        error is not None
+        and isinstance(found := _root(error), tinker.APIStatusError)
+        and found.status_code == WITHDRAWN
+    )
 
 
 def gone(error: BaseException) -> bool:
