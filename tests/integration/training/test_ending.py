@@ -214,7 +214,7 @@ def stopped_while_full(half, scripted_environment, tinker_service, eventually) -
         config = half.write_config(
             env={"total_steps": 50}, tinker={"num_substeps": 2, "save_checkpoint_interval": interval}
         )
-        full = replace(full)  # it counts: a second try begins anew
+        full = replace(full)  # it counts: a second try counts from 0
         await half.start_api()
         async with FaultProxy(tinker_service.url).running() as proxy:
             trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_GRACE_SECONDS=str(grace))
