@@ -1,6 +1,7 @@
 import time
 
 import pytest
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -16,7 +17,7 @@ from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.accounting import Accounting
-from tinker_atropos.trainer.reporting.prometheus import registry
+from tinker_atropos.trainer.reporting.prometheus import TrainerCollector
 from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.stop_request import beside
@@ -81,7 +82,8 @@ async def test_the_totals_include_what_the_api_dropped() -> None:
     assert books.totals()["trained_rollouts"] == books.totals()["sampled_tokens"] == 0
     assert "dropped_stale" not in books.totals()
     progress = StepCounts(total=4, rebuilds=2, replayed=3)
-    scraped = registry(books.status, generator.totals, progress, books.books, books.spending)
+    scraped = CollectorRegistry()
+    scraped.register(TrainerCollector(books.status, generator.totals, progress, books.books, books.spending))
     assert scraped.get_sample_value("rl_trainer_dropped_rollouts_total", {"reason": "stale"}) == 4
     assert scraped.get_sample_value("rl_trainer_sampled_tokens_total", {"purpose": "training"}) == 0
     assert scraped.get_sample_value("rl_trainer_backend_rebuilds_total") == 2
@@ -110,6 +112,7 @@ def test_a_step_says_how_fast_it_was_and_what_it_cost(bookkeeping) -> None:
     assert (metrics["tokens/prefilled"], metrics["cost/step"]) == (5.0, pytest.approx(30 * 2 / 1e6))
     assert [name for name in metrics if describe(name) is None] == []
     totals, progress = bookkeeping.generator.totals, StepCounts(total=4)
-    scraped = registry(bookkeeping.status, totals, progress, bookkeeping.books, bookkeeping.spending)
+    scraped = CollectorRegistry()
+    scraped.register(TrainerCollector(bookkeeping.status, totals, progress, bookkeeping.books, bookkeeping.spending))
     cost = scraped.get_sample_value("rl_trainer_cost", {"currency": "EUR"})
     assert cost == pytest.approx(1_000_130 * 2 / 1e6)
