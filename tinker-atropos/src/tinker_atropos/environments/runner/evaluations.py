@@ -129,24 +129,17 @@ class PolicySnapshots:
                     await client.delete(f"/rl/evaluation/{step}")
 
 
+@dataclass
 class Evaluations:
     """One at a time."""
 
-    def __init__(
-        self,
-        shared: SharedState,
-        heartbeat: Heartbeat,
-        reports: Reports,
-        snapshots: PolicySnapshots,
-        plan: EvaluationPlan,
-    ) -> None:
-        self.plan = plan
-        self.running: asyncio.Task[None] | None = None
-        self._shared = shared
-        self._heartbeat = heartbeat
-        self._reports = reports
-        self._snapshots = snapshots
-        self._overdue_at = 0.0
+    shared: SharedState
+    heartbeat: Heartbeat
+    reports: Reports
+    snapshots: PolicySnapshots
+    plan: EvaluationPlan
+    running: asyncio.Task[None] | None = None
+    _overdue_at: float = 0.0
 
     def begin(self, env: Any, due_step: int) -> None:
         """Begin the evaluation that is due at a step. One that is still running is given up."""
@@ -180,27 +173,27 @@ class Evaluations:
 
     async def _evaluate(self, env: Any, due_step: int) -> None:
         """Evaluate and report. A failed evaluation is reported and does not affect the run otherwise."""
-        self._shared.phase = f"evaluating step {due_step}"
+        self.shared.phase = f"evaluating step {due_step}"
         metric = self.plan.metric or str(getattr(env, "eval_metric", EVAL_METRIC))
         begun = WORKING_TIME.now()
         try:
-            async with self._snapshots.pinned(due_step) as step:
+            async with self.snapshots.pinned(due_step) as step:
                 metrics, temperature = await self._measure(env, step, metric)
         except SystemExit as error:
-            raise environment_failed(f"while {self._shared.phase}", error, self._reports.source) from error
+            raise environment_failed(f"while {self.shared.phase}", error, self.reports.source) from error
         except Exception as error:  # noqa: BLE001 -- the environment's code: see the docstring
-            logger.warning("the evaluation at step %d failed: %s", due_step, describe(error, self._reports.source))
+            logger.warning("the evaluation at step %d failed: %s", due_step, describe(error, self.reports.source))
         else:
             took = {SECONDS: WORKING_TIME.now() - begun} if metrics else {}
-            await self._heartbeat.tell_answers()
-            self._shared.metrics.put(
+            await self.heartbeat.tell_answers()
+            self.shared.metrics.put(
                 {**metrics, **took},
                 step,
                 "evaluation",
                 metric=metric[:LONGEST_METRIC] if metrics else None,
                 temperature=temperature,
             )
-            await self._heartbeat.tell()
+            await self.heartbeat.tell()
             shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if not name.endswith(ENDS))
             logger.info("evaluation at step %d: %s", step, shown or "no result")
 
@@ -209,7 +202,7 @@ class Evaluations:
         Others pass one number to `wandb_log` the next time it is called; how many completions are behind it is counted
         as they arrive. Which of them are of one item is not known: those of one prompt count once in the interval.
         """
-        queue = self._shared.metrics
+        queue = self.shared.metrics
         queue.latest.clear()
         keep = None if isinstance(env, SampledEnvironment) else functools.partial(self._keep, step)
         with sampling("evaluation", step, keep, self.plan.seed) as sampled, queue.judging(metric, sampled):
@@ -220,7 +213,7 @@ class Evaluations:
                     return metrics, 0.0 if greedy else sampled.temperature
                 queue.latest |= {name: outcome.to_metrics()[name] for name in (outcome.metric, *outcome.others)}
             await env.wandb_log({})  # with an argument, as BaseEnv calls it: some have no default
-            untold = self._reports.take_evaluation(outcome)
+            untold = self.reports.take_evaluation(outcome)
             value = queue.take_latest(metric)
             if value is None:
                 queue.put(untold, step, "environment")
@@ -233,7 +226,7 @@ class Evaluations:
     def _keep(self, step: int, answers: SampledAnswers) -> None:
         """Our base class reports its rollouts itself, with their rewards. Of others only the requests are known."""
         if answers.prompt and answers.tokens:
-            self._shared.rollouts.evaluated(step, _unscored(answers))
+            self.shared.rollouts.evaluated(step, _unscored(answers))
 
 
 def _unscored(answers: SampledAnswers) -> dict[str, object]:
