@@ -464,6 +464,18 @@ async def test_what_is_taken_in_hand_without_room_is_submitted_again(monkeypatch
     assert HEARD.paused(TRAINING) is None
 
 
+async def test_what_there_is_never_room_for_ends_with_the_longest_pause(heard_clock: Clock, monkeypatch) -> None:
+    def look(_self: BackendAnswers) -> None:
+        heard_clock.seconds += 1
+
+    monkeypatch.setattr(BackendAnswers, "look", look)
+    monkeypatch.setattr("tinker_atropos.trainer.backend.sdk_calls.LOOK_SECONDS", 0.002)
+    with pytest.raises(BackendError, match="backend_pause_seconds"):
+        await submitted("creating", Patience(1e6, pause=30), Submission(ADAPTERS, 10**6))
+    assert HEARD.paused(TRAINING) is None
+    assert heard_clock.seconds >= 30
+
+
 def test_the_sdk_is_as_we_found_it() -> None:
     """It builds each of its clients by this name, which is replaced."""
     assert _base_client.AsyncHttpxClientWrapper is HeardClient
