@@ -18,6 +18,7 @@ from tinker_atropos.errors import BackendLostError, WithdrawnError
 from tinker_atropos.trainer.backend.answers import HEARD, TRAINING
 from tinker_atropos.trainer.backend.backend import TinkerBackend
 from tinker_atropos.trainer.backend.lora_weights import Training
+from tinker_atropos.trainer.data.datums import Datum
 
 FULL = {"error": "Maximum number of LoRA adapters (6) reached", "category": "user"}
 PROMPT = np.array([1, 2, 3])
@@ -94,18 +95,34 @@ async def test_what_was_done_without_it_is_not_done_twice(path: str, refusing_ba
         await refusing_backend.training.step([[datum(5)], [datum(6)]], 1e-2)
 
 
-async def test_what_the_sdk_has_sent_in_parts_is_not_either(refusing_backend: Refusing, monkeypatch) -> None:
-    training = refusing_backend.training
-    config = training._client.holder._client_config
-    monkeypatch.setattr(
-        training._client.holder, "_client_config", config.model_copy(update={"fwdbwd_max_chunk_len": 1})
-    )
-    refusing_backend.proxy.faults = [
-        *refusing("forward_backward", times=1, skip=1),
-        *refusing("optim_step", "save_weights_for_sampler", times=1),
-    ]
+IN_PARTS: dict[str, tuple[list[Fault], list[list[Datum]]]] = {
+    "the one without room": (
+        refusing("forward_backward", times=1, skip=1) + refusing("optim_step", "save_weights_for_sampler", times=1),
+        [[datum(5), datum(6)]],
+    ),
+    "one behind it": (
+        refusing("forward_backward", "save_weights_for_sampler", times=1)
+        + refusing("forward_backward", times=1, skip=1)
+        + refusing("optim_step"),
+        [[datum(5)], [datum(6), datum(7)]],
+    ),
+}
+
+
+@pytest.fixture
+def in_parts(refusing_backend: Refusing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK sends each datum by itself."""
+    holder = refusing_backend.training._client.holder
+    split = holder._client_config.model_copy(update={"fwdbwd_max_chunk_len": 1})
+    monkeypatch.setattr(holder, "_client_config", split)
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize(("faults", "minibatches"), IN_PARTS.values(), ids=IN_PARTS)
+async def test_what_the_sdk_has_sent_in_parts_is_not_either(faults, minibatches, refusing_backend: Refusing) -> None:
+    refusing_backend.proxy.faults = faults
     with pytest.raises(BackendLostError, match="LoRA"):
-        await training.step([[datum(5), datum(6)]], 1e-2)
+        await refusing_backend.training.step(minibatches, 1e-2)
 
 
 async def test_a_stop_withdraws_a_step_that_there_is_no_room_for(refusing_backend: Refusing) -> None:

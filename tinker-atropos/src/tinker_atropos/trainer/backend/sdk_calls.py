@@ -241,13 +241,14 @@ class Request:
         return await asyncio.wrap_future(self.future.future())
 
     async def again(self) -> bool:
-        """Send it, which was refused for want of room, and what is behind it, which was told the same. False if that
-        was done instead, as an optimizer's step without its gradient, or if parts of this one may have been: nothing
-        is done twice, and these weights are lost.
+        """Send it, which was refused for want of room, and what is behind it, which was told the same. False if any
+        that trains was done instead, as an optimizer's step without its gradient, or may have been in part: nothing is
+        done twice, and these weights are lost.
         """
         requests = (self, *self.behind)
         await settled(requests)
-        if self.parts > 1 or any(each.trains and not undone(each.future.future().exception()) for each in requests):
+        training = (each for each in requests if each.trains)
+        if any(each.parts > 1 or not undone(each.future.future().exception()) for each in training):
             return False
         for each in requests:
             each.future = each.send()
