@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.integration.cluster.admin import AdminClient, ApiError
+from tests.integration.cluster.polling import wait_for
 
 API, TRAINER, ENVIRONMENT = "api", "trainer", "environment"
 NODE = "node-1"
@@ -67,6 +68,11 @@ class FakeKubelet:
 
     # --- scheduler and kubelet ----------------------------------------------------------------------------------
     def bind(self, name: str) -> None:
+        """Of a pod that may start, or will at once: the operator lifts its gate."""
+        wait_for(
+            f"pod {name} has no gate",
+            lambda: not self._admin.get(f"{self._pods}/{name}")["spec"].get("schedulingGates"),
+        )
         body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}}
         self._admin.post(f"{self._pods}/{name}/binding", body)
 

@@ -72,7 +72,9 @@ QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """Kueue's label, copied from a run to its pod: Kueue gates the pod until there is room."""
 
 SLOT_GATE: Final = f"{GROUP}/slot"
-"""The scheduling gate of a pod that waits for Kueue: it is removed when its run holds a slot of its runtime."""
+"""The scheduling gate of a pod at a runtime with slots: removed when nothing else keeps the pod from starting, and its
+run holds one.
+"""
 
 POD_FINALIZER = f"{GROUP}/result"
 """Keeps a pod until its result is in the run's status."""

@@ -139,7 +139,7 @@ class QueueStatus(ObservedModel):
     )
     gave_back: str | None = Field(
         default=None,
-        description="When it gave the slot of its attempt back: the attempt's pod was not created, or not admitted.",
+        description="When it gave the slot of its attempt back: the attempt's pod could not be created, or start.",
     )
 
 

@@ -125,6 +125,9 @@ class ClusterRunClient:
         return self._metrics.attempt_metrics(run, pod)
 
     def queue_position(self, run: TrainingRun) -> QueuePosition | None:
+        known = run.status.queue
+        if known and self.runtime(run.spec.runtime) is None:  # its limits come back with it
+            return QueuePosition(known.limit, known.limit, known.place - 1, known.namespace)
         return self._caches.runtime_queues.queue_position(run)
 
     def free_slot(self, pod: PodObservation) -> None:

@@ -29,7 +29,7 @@ from rl_operator.render.network import network_names, ops_policy, ops_policy_nam
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod
 from rl_operator.status.attempt.environment_slots import EVALUATOR, plan_environments
-from rl_operator.status.attempt.run_admission import must_wait, waits_in_queue
+from rl_operator.status.attempt.run_admission import must_wait
 from rl_operator.status.attempt.sandbox_slots import plan_sandboxes
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derived_status import frozen_settings, started
@@ -121,10 +121,6 @@ async def _freeze(view: View, inputs: RunInputs | None, client: RunClient) -> tu
 
 async def create_missing(view: View, client: RunClient) -> View:
     """Create what an interrupted start left out. The frozen version is what runs, whatever was edited since."""
-    if waits_in_queue(view.run):
-        view = await _take_slot(view, client)
-        if must_wait(view):
-            return view
     run = view.run
     _require_own_status(run)
     if templates := await frozen_templates(view, client):
@@ -144,20 +140,15 @@ async def create_missing(view: View, client: RunClient) -> View:
 
 
 async def ungate(view: View, pod: PodObservation, client: RunClient) -> View:
-    if waits_in_queue(view.run):
-        view = await _take_slot(view, client)
-    if not must_wait(view):
-        await client.remove_gates(pod)
-    return view
-
-
-async def _take_slot(view: View, client: RunClient) -> View:
-    """In the status, before anything is created: whoever reads it counts the run."""
+    """Let it start; before that, a run that gave its slot back takes one in its status: whoever reads it counts it."""
     view = replace(view, queue_position=client.queue_position(view.run))
     if must_wait(view):
         return view
-    with client.slot_claimed(view.run):
-        return replace(view, run=await client.write_status(view.run, view.run.status.with_changes(queue=None)))
+    if view.run.status.queue is not None:
+        with client.slot_claimed(view.run):
+            view = replace(view, run=await client.write_status(view.run, view.run.status.with_changes(queue=None)))
+    await client.remove_gates(pod)
+    return view
 
 
 def _require_own_status(run: TrainingRun) -> None:

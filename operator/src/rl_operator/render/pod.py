@@ -17,7 +17,6 @@ from rl_operator.api.names import (
     ENVIRONMENT_CONTAINER,
     INCARNATION_LABEL,
     POD_FINALIZER,
-    QUEUE_NAME_LABEL,
     RUNTIME_ANNOTATION,
     SLOT_GATE,
     SLOT_LABEL,
@@ -126,7 +125,7 @@ def pod_of_attempt(
     own = {TRAINER_CONTAINER: continued, ENVIRONMENT_CONTAINER: share}
     spec["initContainers"] = [_of_attempt(each, attempt, exposed, own) for each in spec["initContainers"]]
     spec["containers"] = [_of_attempt(each, attempt, exposed, own) for each in spec["containers"]]
-    if by_slots and QUEUE_NAME_LABEL in metadata["labels"]:
+    if by_slots:
         spec["schedulingGates"] = [{"name": SLOT_GATE}]
     return {**template, "metadata": metadata, "spec": spec}
 

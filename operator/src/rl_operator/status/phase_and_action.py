@@ -35,16 +35,13 @@ from rl_operator.status.attempt.environment_slots import (
 from rl_operator.status.attempt.pod_cleanup import lost_at
 from rl_operator.status.attempt.restored import is_restored, restored_finding
 from rl_operator.status.attempt.run_admission import (
-    RETRY_AFTER,
-    admission_due,
-    awaits_slot,
     deleted_while_gated,
-    may_try_again,
+    gives_back_at,
+    is_let_start,
+    is_without_our_gate,
     must_wait,
-    next_try,
-    place_of_gated,
+    place_in_attempt,
     queued,
-    without_pod,
 )
 from rl_operator.status.attempt.sandbox_slots import plan_sandboxes
 from rl_operator.status.attempt.start_waits import (
@@ -85,7 +82,7 @@ class Action(Enum):
     CREATE = "create what is missing of the current attempt"
     UNGATE = "remove our gate from a pod that was admitted, now that its run holds a slot, or can have one"
     REMOVE_FINALIZER = "release a pod that was deleted before it was admitted, so that it can be created again"
-    STOP = "delete the current attempt's pod, so that it saves and ends"
+    STOP = "delete the current attempt's pod, so that it saves and ends, or is made again"
 
 
 def decide(view: View) -> Action:
@@ -103,9 +100,9 @@ def decide(view: View) -> Action:
     if pod.over or pod.deleting:
         return Action.REMOVE_FINALIZER if _is_made_again(view) else Action.REST
     ends = run.spec.suspend or recorded(view) or given_up(view) or _lingers(view)
-    if ends:
+    if ends or is_without_our_gate(view):
         return Action.STOP
-    return Action.UNGATE if awaits_slot(pod) and not must_wait(view) else Action.REST
+    return Action.UNGATE if is_let_start(view) else Action.REST
 
 
 def _next_start(view: View) -> Action:
@@ -113,7 +110,7 @@ def _next_start(view: View) -> Action:
         return Action.REST
     if view.last_attempt or not view.started:
         return Action.REST if must_wait(view) or next_attempt_due(view) > view.now else Action.START
-    return Action.CREATE if may_try_again(view) and not vanished(view) else Action.REST
+    return Action.REST if vanished(view) else Action.CREATE
 
 
 def assess(view: View) -> Assessment:
@@ -127,10 +124,21 @@ def assess(view: View) -> Assessment:
     if pod is None:
         if vanished(view) or view.run.spec.suspend or overdue(view):
             return after_attempt(view)
-        return without_pod(view) or Assessment(Situation.STARTING, *starting_detail(view))
+        return _being_created(view)
     if pod.over and not _is_made_again(view):
         return after_attempt(view)
-    return replace(_of_living(view, pod), queue=place_of_gated(view))
+    return replace(_of_living(view, pod), queue=place_in_attempt(view))
+
+
+def _being_created(view: View) -> Assessment:
+    reason, said = starting_detail(view)
+    queue = place_in_attempt(view)
+    if queue is None:
+        return Assessment(Situation.STARTING, reason, said)
+    gave = (
+        f"The run gave its slot at runtime {view.run.spec.runtime!r} back at {queue.gave_back}: it starts when it can"
+    )
+    return Assessment(Situation.WAITING, reason, joined(gave, said), queue=queue)
 
 
 def _of_living(view: View, pod: PodObservation) -> Assessment:
@@ -156,11 +164,9 @@ def _moments(view: View) -> Iterator[datetime]:
     yield from (deadline.at for deadline in deadlines(view))
     yield from plan_environments(view).due
     yield from plan_sandboxes(view).due
-    pod, due = view.pod, admission_due(view)
-    if due:
+    if due := gives_back_at(view):
         yield due
-    elif again := next_try(view.run):
-        yield again if again > view.now else view.now + RETRY_AFTER
+    pod = view.pod
     if pod is None or pod.over:
         return
     yield from (moment for moment in (_done_for_long(view), lost_at(pod), prepared_by(pod)) if moment)

@@ -21,7 +21,7 @@ from rl_operator.api.kubernetes_objects import (
     ServiceObject,
 )
 from rl_operator.api.model import ObjectMeta
-from rl_operator.api.names import ENVIRONMENT_PLURAL, RUN_LABEL, RUN_PLURAL, RUNTIME_KIND, RUNTIME_PLURAL
+from rl_operator.api.names import ENVIRONMENT_PLURAL, RUN_LABEL, RUN_PLURAL, RUNTIME_KIND, RUNTIME_PLURAL, SLOT_GATE
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import Limits, Runtime, RuntimeStatus
 from rl_operator.api.status_fields import TERMINAL_PHASES, Phase, RunStatus
@@ -251,7 +251,8 @@ class Caches:
     def _outlives_run(self, pod: PodObservation) -> bool:
         name, uid = pod.made_for
         run = self.runs.get((pod.namespace, name))
-        return not pod.over and (run is None or run.metadata.uid != uid or run.metadata.deletion_timestamp is not None)
+        may_run = not pod.over and SLOT_GATE not in pod.gates
+        return may_run and (run is None or run.metadata.uid != uid or run.metadata.deletion_timestamp is not None)
 
     def _run_changed(self, key: Key, run: TrainingRun | None) -> None:
         self.unstarted.changed(key, run)

@@ -20,7 +20,6 @@ from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.operator_errors import ConflictError, TargetUnreachableError
 from rl_operator.status.attempt.run_admission import (
     Order,
-    gave_slot_back,
     has_room,
     holds_slot,
     order_of,
@@ -36,7 +35,6 @@ OnChange = Callable[[Key], None]
 class QueueState(Enum):
     HOLDS = "holds a slot, or is being started"
     WAITS = "waits"
-    GAVE_BACK = "waits, and nobody waits for it: its pod cannot start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +56,6 @@ class _Runtime:
     taken_by: Counter[str] = field(default_factory=Counter)
     waiting: list[Order] = field(default_factory=list)
     waiting_of: defaultdict[str, list[Order]] = field(default_factory=lambda: defaultdict(list))
-    gave_back: list[Order] = field(default_factory=list)
-
-    def lists(self, entry: QueueEntry) -> tuple[list[Order], ...]:
-        """Those that hold an entry that takes no slot."""
-        waits = entry.state is QueueState.WAITS
-        return (self.waiting, self.waiting_of[entry.namespace]) if waits else (self.gave_back,)
 
     def take(self, entry: QueueEntry, slots: int) -> None:
         self.taken += slots
@@ -126,14 +118,12 @@ class RuntimeQueues:
         return order_of(run, self._limits_of(run.spec.runtime).max_priority)
 
     def waiting(self, runtime: str) -> tuple[Key, ...]:
-        found = self._runtimes[runtime]
-        return tuple(map(_key, (*found.gave_back, *found.waiting)))
+        return tuple(map(_key, self._runtimes[runtime].waiting))
 
     def counts(self) -> Iterator[tuple[str, int, int, int | None]]:
         """For each runtime that runs name: its name, the slots taken, the runs that wait, its limit. For scrapes."""
         for name, runtime in self._runtimes.items():
-            waiting = len(runtime.waiting) + len(runtime.gave_back)
-            yield name, runtime.taken, waiting, self._limits_of(name).max_active_runs
+            yield name, runtime.taken, len(runtime.waiting), self._limits_of(name).max_active_runs
 
     # --- changes ------------------------------------------------------------------------------------------------
     def changed(self, key: Key, run: TrainingRun | None) -> None:
@@ -191,11 +181,8 @@ class RuntimeQueues:
             self._count(before, joins=False)
         if entry:
             self._count(entry, joins=True)
-        # Two runs whose pods cannot be created would hand a slot to each other without end.
-        held = before is not None and before.state is QueueState.HOLDS
-        freed = held and (entry is None or entry.state is QueueState.WAITS)
         for name in {each.runtime for each in (before, entry) if each}:
-            self.wake(name, freed=freed)
+            self.wake(name)
 
     def _count(self, entry: QueueEntry, *, joins: bool) -> None:
         runtime = self._runtimes[entry.runtime]
@@ -203,21 +190,19 @@ class RuntimeQueues:
         if entry.state is QueueState.HOLDS:
             runtime.take(entry, 1 if joins else -1)
         else:
-            for orders in runtime.lists(entry):
+            for orders in (runtime.waiting, runtime.waiting_of[entry.namespace]):
                 if joins:
                     insort(orders, entry.order)
                 else:
                     del orders[bisect_left(orders, entry.order)]
         self._tell_moved(entry, runtime, index + joins, up=not joins)
 
-    def wake(self, name: str, *, freed: bool = False) -> None:
-        """Wake the runs at the head of a runtime's queue, as many as there are free slots; before them, if a slot was
-        `freed`, those that gave theirs back.
-        """
+    def wake(self, name: str) -> None:
+        """Wake the runs at the head of a runtime's queue, as many as there are free slots."""
         runtime, limits = self._runtimes[name], self._limits_of(name)
         line, limit = runtime.line(limits.max_active_runs_per_namespace), limits.max_active_runs
         room = len(line) if limit is None else max(limit - runtime.taken, 0)
-        for order in (*(runtime.gave_back if freed else ()), *line[:room]):
+        for order in line[:room]:
             self._start(_key(order))
 
     def _tell_moved(self, entry: QueueEntry, runtime: _Runtime, first: int, *, up: bool) -> None:
@@ -242,8 +227,6 @@ def _state(run: TrainingRun) -> QueueState | None:
         return None
     if holds_slot(run):
         return QueueState.HOLDS
-    if gave_slot_back(run):
-        return QueueState.GAVE_BACK
     return QueueState.WAITS if waits_in_queue(run) else None
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.status_fields import Condition
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
-from rl_operator.status.attempt.run_admission import admitted_time
+from rl_operator.status.attempt.run_admission import admitted_time, pod_wanted_since, waits_at_gate
 from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, parse_time
 
@@ -33,7 +33,7 @@ class Deadline:
 
 def deadlines(view: View) -> Iterator[Deadline]:
     """The deadlines in force. `active` counts from startTime, also during backoff; `progress` needs a pod. `start`
-    counts from the pod's creation. Without a pod it counts from the attempt's start, and matters where its creation was
+    counts from the pod's creation. Without a pod it counts from when it was wanted, and matters where its creation was
     just refused: a run that waits for a slot may still be in time.
     """
     spec, status = view.run.spec, view.run.status
@@ -41,15 +41,15 @@ def deadlines(view: View) -> Iterator[Deadline]:
     if spec.active_deadline_seconds is not None and start:
         message = f"Not finished within spec.activeDeadlineSeconds ({spec.active_deadline_seconds})."
         yield _after(start, spec.active_deadline_seconds, ACTIVE, message)
-    began = status.attempt_start_time if view.trouble and not view.last_attempt else None
+    began = pod_wanted_since(view) if view.trouble and not view.last_attempt else None
     if view.pod is None and began and spec.start_deadline_seconds is not None:
         message = f"No pod could be created within spec.startDeadlineSeconds ({spec.start_deadline_seconds})."
-        yield _after(parse_time(began), spec.start_deadline_seconds, START, message)
+        yield _after(began, spec.start_deadline_seconds, START, message)
     if view.pod is None or view.pod.over or view.last_attempt or view.pause:
         return
     # Where a container has ended, the run is no longer Ready, but its start is over all the same.
     working = status.condition("Ready") or (status.condition("Reconciling") if status.phase == "Running" else None)
-    counts = not working and not view.pod.gates and not _to_be_asked(view, view.pod)
+    counts = not working and not waits_at_gate(view) and not _to_be_asked(view, view.pod)
     if spec.start_deadline_seconds is not None and counts:
         message = f"No group was accepted within spec.startDeadlineSeconds ({spec.start_deadline_seconds})."
         yield _after(_resumed(view, _admitted(view, view.pod)), spec.start_deadline_seconds, START, message)

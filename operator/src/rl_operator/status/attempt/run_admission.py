@@ -9,19 +9,17 @@ state, so that a restarted operator continues with the same queue.
 A namespace may have a share of the runtime (`limits.maxActiveRunsPerNamespace`). Of a namespace's waiting runs, those
 that its share has no room for are waited for by nobody else: its backlog holds up no other namespace.
 
-A run whose pod cannot be created (a quota, an admission rule, ...) gives its slot back after GIVES_BACK_AFTER:
-`status.queue.gaveBack`. Nobody waits for it. When a slot is free, at most every RETRY_AFTER, it takes one and tries
-again. It does so in the status first: the limit holds also if this process dies before it knows whether there is a pod.
+A run whose pod cannot be created (a quota, an admission rule, ...) or start gives its slot back after GIVES_BACK_AFTER:
+`status.queue.gaveBack`. Nobody waits for it, and it tries on.
 
-The gate. Kueue gates a pod by its label and lifts the gate when its queue has room. The wait is not the run's fault:
+The gates. Kueue gates a pod by its label and lifts the gate when its queue has room. The wait is not the run's fault:
 the start deadline begins when the gate is lifted, and a gated pod that someone deletes does not count as an attempt.
-Nor is it the fault of others: at a runtime with slots such a pod has a gate of ours, too. If Kueue does not admit it
-for GIVES_BACK_AFTER, its run gives the slot back and the pod keeps its place at Kueue. Once it is admitted the run
-waits for a slot like any other, and our gate is lifted when it has one.
+At a runtime with slots a run's pod has a gate of ours from the beginning. It is lifted when nothing else keeps the pod
+from starting and its run holds a slot: one that gave its slot back waits in line for it, like a run that is new. It
+takes the slot in its status first: the limit holds also if this process dies before the gate is lifted.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
@@ -31,7 +29,7 @@ from rl_operator.api.names import SLOT_GATE
 from rl_operator.api.status_fields import SUSPENDED_PHASES, QueueStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
-from rl_operator.status.observed.observation import PodObservation, format_time, parse_time
+from rl_operator.status.observed.observation import format_time, parse_time
 from rl_operator.status.text.phase_table import Situation
 from rl_operator.status.text.sentences import joined
 
@@ -40,7 +38,6 @@ EXACT_POSITIONS = 10
 """Beyond this, positions are rounded: one end in front must not rewrite the status of thousands."""
 
 GIVES_BACK_AFTER: Final = timedelta(seconds=60)
-RETRY_AFTER: Final = timedelta(seconds=30)
 
 Order = tuple[int, str, str, str]
 """Sorts a runtime's queue: negated priority, creation, name, namespace. Creation is known to the second."""
@@ -64,15 +61,12 @@ def holds_slot(run: TrainingRun) -> bool:
 
 
 def waits_in_queue(run: TrainingRun) -> bool:
-    """Whether others may have to wait for it: it was found to be waiting, and nothing has ended that since."""
+    """Whether others may have to wait for it: it was found to be waiting, did not give its slot back, and nothing has
+    ended that since.
+    """
     status = run.status
     wanted = not run.spec.suspend and run.metadata.deletion_timestamp is None
-    return status.queue is not None and wanted and not status.finished
-
-
-def gave_slot_back(run: TrainingRun) -> bool:
-    """Whether it waits in the middle of an attempt, whose pod could not be created or was not admitted."""
-    return waits_in_queue(run) and run.status.queue is not None and run.status.queue.gave_back is not None
+    return status.queue is not None and status.queue.gave_back is None and wanted and not status.finished
 
 
 def has_room(position: QueuePosition) -> bool:
@@ -102,41 +96,6 @@ def queue_place(position: QueuePosition, gave_back: str | None = None) -> QueueS
     return QueueStatus(
         place=place, active=position.active, limit=position.limit, namespace=share_of, gave_back=gave_back
     )
-
-
-def next_try(run: TrainingRun) -> datetime | None:
-    """When to try again to create the pod of a run that gave its slot back; None: it did not."""
-    gave_back = run.status.queue.gave_back if gave_slot_back(run) and run.status.queue else None
-    return parse_time(gave_back) + RETRY_AFTER if gave_back else None
-
-
-def may_try_again(view: View) -> bool:
-    """Always, of a run that holds a slot."""
-    due = next_try(view.run)
-    return not must_wait(view) and (due is None or due <= view.now)
-
-
-def without_pod(view: View) -> Assessment | None:
-    """Of a run that has had no pod for so long that others get its slot; None: it has not."""
-    run, position, began = view.run, view.queue_position, view.run.status.attempt_start_time
-    if position is None:
-        return None
-    if waits_in_queue(run) and (before := run.status.queue):
-        place = queue_place(position, before.gave_back or format_time(view.now))
-        if must_wait(view):
-            queue = queued(run, position)
-            gave = f"It gave its slot back at {place.gave_back}: its pod could not start"
-            return replace(queue, message=joined(queue.message, gave), queue=place)
-        found = run.status.condition("Reconciling")
-        return Assessment(
-            Situation.WAITING, found.reason if found else QUEUED, run.status.message or QUEUED, queue=place
-        )
-    if view.trouble is None or began is None or view.now < parse_time(began) + GIVES_BACK_AFTER:
-        return None
-    reason, said = view.trouble
-    now = format_time(view.now)
-    gave = f"The run gave its slot at runtime {run.spec.runtime!r} back at {now}: it starts when it can"
-    return Assessment(Situation.WAITING, reason, joined(gave, said), queue=queue_place(position, now))
 
 
 def shown_position(position: int) -> int:
@@ -169,44 +128,73 @@ GATED = "Gated"
 
 
 def gated_detail(view: View) -> tuple[str, str] | None:
-    """Reason and sentence of a run whose pod is gated."""
-    pod = view.pod
-    if pod is None or not pod.gates:
+    """Reason and sentence of a run whose pod is kept from starting by a gate."""
+    pod, runtime = view.pod, view.run.spec.runtime
+    if pod is None or not waits_at_gate(view):
         return None
     if pod.deleting:
         return GATED, f"Pod {pod.name} was deleted before it was admitted: it is created again."
-    if awaits_slot(pod):
-        line = queued(view.run, view.queue_position).message if view.queue_position and must_wait(view) else ""
-        return GATED, joined(f"Pod {pod.name} is admitted and starts when its run holds a slot", line)
+    _, trouble = view.trouble or ("", "")
+    if pod.gates == (SLOT_GATE,):
+        line = queued(view.run, view.queue_position).message if view.queue_position else ""
+        return GATED, joined(f"Pod {pod.name} starts when its run holds a slot", trouble or line)
     queue, says = pod.queue, f"kubectl -n {pod.namespace} get workloads says why it waits"
     who = f"Kueue admits it to queue {queue!r}: {says}" if queue else "the controller that set the gate removes it"
-    gave = f"Its run gave its slot at runtime {view.run.spec.runtime!r} back meanwhile" if place_of_gated(view) else ""
-    return GATED, joined(f"Waiting for admission: pod {pod.name} has a scheduling gate; {who}", gave)
+    gave = f"Its run gave its slot at runtime {runtime!r} back meanwhile" if place_in_attempt(view) else ""
+    return GATED, joined(f"Waiting for admission: pod {pod.name} has a scheduling gate; {who}", gave, trouble)
 
 
-def awaits_slot(pod: PodObservation) -> bool:
-    """Whether nothing but our gate keeps it from starting."""
-    return pod.gates == (SLOT_GATE,)
+def is_let_start(view: View) -> bool:
+    """Whether nothing but our gate keeps the pod from starting, and its run holds a slot or can have one."""
+    return _awaits_slot(view) and not must_wait(view)
 
 
-def admission_due(view: View) -> datetime | None:
-    """When its run gives the slot back if the pod is not admitted before; None: it is not at a gate of ours."""
-    pod = view.pod
-    gated = pod is not None and SLOT_GATE in pod.gates and not awaits_slot(pod)
-    return view.moved(pod.created) + GIVES_BACK_AFTER if pod and gated else None
+def waits_at_gate(view: View) -> bool:
+    return view.pod is not None and bool(view.pod.gates) and not is_let_start(view)
 
 
-def place_of_gated(view: View) -> QueueStatus | None:
-    """Of a run that holds no slot though it has a pod: at its own place in the queue once that is admitted."""
-    before, position, due = view.run.status.queue, view.queue_position, admission_due(view)
-    if position is None or view.pod is None:
+def is_without_our_gate(view: View) -> bool:
+    """Whether its pod was not admitted for so long that its run should give its slot back, and is from before the
+    runtime had slots: made again, it has our gate.
+    """
+    pod, due = view.pod, gives_back_at(view)
+    foreign = pod is not None and bool(pod.gates) and SLOT_GATE not in pod.gates
+    return foreign and due is not None and due <= view.now
+
+
+def gives_back_at(view: View) -> datetime | None:
+    """When the run of a pod that cannot start, or could not be created, gives its slot back; None: it keeps it."""
+    if view.queue_position is None:
         return None
-    if awaits_slot(view.pod):
+    if view.pod is not None:
+        return view.moved(view.pod.created) + GIVES_BACK_AFTER if view.pod.gates and not _awaits_slot(view) else None
+    began = pod_wanted_since(view) if view.trouble else None
+    return began + GIVES_BACK_AFTER if began else None
+
+
+def pod_wanted_since(view: View) -> datetime | None:
+    """When the attempt began, or its pod was deleted before it was admitted."""
+    moments = (view.run.status.attempt_start_time, admitted_time(view))
+    return max((parse_time(moment) for moment in moments if moment), default=None)
+
+
+def place_in_attempt(view: View) -> QueueStatus | None:
+    """`status.queue` of a run in the middle of an attempt that holds no slot. While its pod could start, it waits in
+    line; else nobody waits for it (`gaveBack`).
+    """
+    before, position, due = view.run.status.queue, view.queue_position, gives_back_at(view)
+    if position is None or (view.pod is not None and not view.pod.gates):
+        return None
+    if _awaits_slot(view):
         return queue_place(position) if before else None
-    if due is None:
+    if before is None and (due is None or due > view.now):
         return None
-    gave_back = before.gave_back if before else None
-    return queue_place(position, gave_back or format_time(view.now)) if gave_back or due <= view.now else None
+    return queue_place(position, (before and before.gave_back) or format_time(view.now))
+
+
+def _awaits_slot(view: View) -> bool:
+    pod = view.pod
+    return pod is not None and pod.gates == (SLOT_GATE,) and not pod.deleting and not view.trouble
 
 
 def deleted_while_gated(view: View) -> bool:
@@ -217,10 +205,8 @@ def deleted_while_gated(view: View) -> bool:
 
 
 def admitted_time(view: View) -> str | None:
-    """`status.admittedTime`: when the attempt's pod was first seen without its gate."""
+    """`status.admittedTime`: when the attempt's pod no longer waited at a gate, or was gone without having started."""
     known, before = view.run.status.admitted_time, view.run.status.condition("Reconciling")
-    if view.pod is not None and view.pod.gates:  # one that was deleted is gated again
+    if waits_at_gate(view):  # one that was deleted is gated again
         return None
-    if known or view.pod is None:
-        return known
-    return format_time(view.now) if before and before.reason == GATED else None
+    return known or (format_time(view.now) if before and before.reason == GATED else None)

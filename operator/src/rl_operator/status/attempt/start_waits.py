@@ -65,13 +65,13 @@ def starting_detail(view: View) -> tuple[str, str]:
     """Reason and sentence of a run that is starting: what it waits for. Everything that resolves by itself has the same
     reason, so that a normal start costs no write of its own.
     """
+    if gated := gated_detail(view):
+        return gated
     if view.trouble:
         return view.trouble
     pod = view.pod
     if pod is None:
         return "PodStarting", f"Creating pod {view.run.status.pod_name}."
-    if gated := gated_detail(view):
-        return gated
     trouble = _trouble(pod, view.now) or environment_trouble(view)
     if sentence := replacement_sentence(view):  # why it is replaced comes before what its replacement waits for
         return "EnvironmentFailing", joined(sentence, trouble[1] if trouble else "")

@@ -96,8 +96,7 @@ _TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
         (_WAITING, _STARTING),
         "The API server refused to create a child of the run (a quota, an admission rule, missing rights), or what it"
         " is made from is gone. At a runtime with limits.maxActiveRuns the run gives its slot back after a minute.",
-        "Do what the message says. It is tried again every few seconds, and without a slot every half minute while one"
-        " is free. spec.startDeadlineSeconds counts meanwhile.",
+        "Do what the message says. It is tried again every few seconds. spec.startDeadlineSeconds counts meanwhile.",
     ),
     "BackendSilent": _starts(
         "The trainer cannot reach its backend: its name does not resolve, the connection is refused or dropped, or TLS"

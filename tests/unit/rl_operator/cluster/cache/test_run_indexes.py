@@ -191,15 +191,7 @@ def test_no_run_waits_for_one_that_gave_its_slot_back(slots: RecordedLine) -> No
     assert slots.heard() == ["second"]
     assert slots.position(SECOND) == (0, 0)
     assert slots.position(run("active", GAVE_BACK)) == (0, 0), "it is older"
-    assert set(slots.waiting) == {"active", "second"}, "a runtime that changes wakes both"
-    assert list(slots.queues.counts()) == [("tiny", 0, 2, 1)]
-
-
-def test_a_free_slot_is_offered_to_those_that_gave_theirs_back_first(slots: RecordedLine) -> None:
-    slots.hold(run("active", ACTIVE), run("later", created=9), run("gave-back", GAVE_BACK))
-    slots.heard()
-    slots.queues.changed(key("active"), None)
-    assert slots.heard() == ["gave-back", "later"]
+    assert list(slots.queues.counts()) == [("tiny", 0, 1, 1)]
 
 
 def test_a_pod_that_outlives_its_run_takes_the_slot(slots: RecordedLine) -> None:
@@ -215,17 +207,6 @@ def test_a_pod_that_outlives_its_run_takes_the_slot(slots: RecordedLine) -> None
     assert slots.heard() == ["first"]
 
 
-def test_two_runs_whose_pods_cannot_be_created_do_not_wake_each_other(slots: RecordedLine) -> None:
-    """Each would take the slot, be refused, and hand it on, without end."""
-    slots.hold(run("one", GAVE_BACK), run("two", GAVE_BACK))
-    slots.heard()
-    with slots.queues.claimed(run("one", GAVE_BACK)):
-        slots.hold(run("one", ACTIVE))
-        assert slots.position(run("two", GAVE_BACK)) == (1, 0)
-    slots.hold(run("one", GAVE_BACK))
-    assert slots.heard() == []
-
-
 @pytest.mark.parametrize("error", [ConflictError, ForbiddenError])
 def test_a_slot_that_could_not_be_taken_again_is_free(slots: RecordedLine, error: type[Exception]) -> None:
     slots.hold(run("gave-back", GAVE_BACK), SECOND)
@@ -234,7 +215,7 @@ def test_a_slot_that_could_not_be_taken_again_is_free(slots: RecordedLine, error
         raise error
     assert slots.position(SECOND) == (0, 0)
     assert slots.heard()[-1] == "second"
-    assert set(slots.waiting) == {"gave-back", "second"}
+    assert slots.waiting == ["second"]
 
 
 def of(namespace: str, name: str, status: RunStatus = WAITING, created: int = 0) -> TrainingRun:

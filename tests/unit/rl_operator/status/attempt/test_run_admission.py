@@ -18,7 +18,6 @@ from tests.unit.rl_operator.status.builders import (
 from rl_operator.api.names import QUEUE_NAME_LABEL, SLOT_GATE
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.run_admission import (
-    gave_slot_back,
     holds_slot,
     order_of,
     positions_with_news,
@@ -29,7 +28,7 @@ from rl_operator.status.attempt.run_admission import (
 from rl_operator.status.attempt.view import QueuePosition, View
 from rl_operator.status.derived_status import derive
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.phase_and_action import Action, assess, decide, requeue_after
+from rl_operator.status.phase_and_action import Action, assess, decide
 
 FULL = QueuePosition(limit=2, active=2, before=0)
 QUEUED = {"phase": "Pending", "queue": {"place": 1, "active": 2, "limit": 2}}
@@ -160,7 +159,7 @@ def test_a_run_without_a_pod_gives_its_slot_back_and_says_so() -> None:
     [reconciling] = [c for c in status.conditions if c.type == "Reconciling"]
     assert reconciling.reason == "CreationRefused"
     run = view.run.with_changes(status=status)
-    assert (holds_slot(run), waits_in_queue(run), gave_slot_back(run)) == (False, True, True)
+    assert (holds_slot(run), waits_in_queue(run)) == (False, False)
 
 
 KEPT: dict[str, View] = {
@@ -178,25 +177,26 @@ def test_a_slot_is_kept(view: View) -> None:
     assert status_of(view).queue is None
 
 
-def test_a_run_that_gave_its_slot_back_waits_for_one_and_tries_again() -> None:
-    waits = make_view(GAVE_BACK, queue_position=TAKEN, spec={"startDeadlineSeconds": 60})
-    assert (decide(waits), assess(waits).reason) == (Action.REST, "Queued"), "nor is it late meanwhile"
+def test_a_run_that_gave_its_slot_back_tries_on() -> None:
+    for position in (TAKEN, ALONE, None):
+        assert decide(make_view(GAVE_BACK, queue_position=position)) is Action.CREATE
+    waits = make_view(GAVE_BACK, queue_position=TAKEN, trouble=REFUSED)
     assert status_of(waits).queue == make_run(GAVE_BACK).status.queue.with_changes(active=1)
-    assert "gave its slot back at 2026-05-01T11:59:30Z" in assess(waits).message
-    assert decide(make_view(GAVE_BACK, queue_position=ALONE)) is Action.CREATE
-    assert decide(make_view(GAVE_BACK)) is Action.CREATE, "its runtime has no limit anymore"
+    assert "back at 2026-05-01T11:59:30Z" in assess(waits).message
     assert assess(make_view(GAVE_BACK, queue_position=ALONE, spec=ASKED_TO_STOP)).reason == "Stopped"
     started = status_of(make_view(GAVE_BACK, queue_position=ALONE, pod=working_pod()))
     assert started.queue is None
 
 
-def test_it_tries_again_after_a_while_only() -> None:
-    """Each try takes the slot, in the status: its own write would otherwise be the reason for the next one."""
-    recent = {**GAVE_BACK, "queue": {**GAVE_BACK["queue"], "gaveBack": format_time(NOW - timedelta(seconds=20))}}
-    view = make_view(recent, queue_position=ALONE)
-    assert (decide(view), requeue_after(view, assess(view))) == (Action.REST, pytest.approx(10))
-    status = status_of(view)
-    assert (status.message, status.queue) == (view.run.status.message, view.run.status.queue), "nothing has changed"
+def test_what_keeps_its_pod_from_starting_keeps_others_from_waiting_for_it() -> None:
+    """A pod with nothing but our gate, and what happened to it or its run."""
+    for view in (
+        make_view(GATED_STATUS | QUEUED, pod=gated(SLOT_GATE, deleting=True), queue_position=FULL),
+        make_view(GATED_STATUS | QUEUED, pod=gated(SLOT_GATE), queue_position=ROOM, trouble=("TemplateChanged", "no")),
+    ):
+        status = status_of(view)
+        assert (decide(view) is Action.UNGATE, status.queue.gave_back) == (False, format_time(NOW))
+        assert not waits_in_queue(view.run.with_changes(status=status))
 
 
 def test_the_share_of_a_namespace_is_named() -> None:
@@ -305,7 +305,7 @@ DECISIONS: dict[str, tuple[View, str]] = {
     ),
     "admitted at a runtime with slots": (
         make_view(GATED_STATUS, pod=gated(SLOT_GATE), queue_position=FULL),
-        "UNGATE Gated",
+        "UNGATE PodStarting",
     ),
     "admitted while others hold the slots": (
         make_view(GATED_STATUS | QUEUED, pod=gated(SLOT_GATE), queue_position=FULL),
@@ -313,7 +313,11 @@ DECISIONS: dict[str, tuple[View, str]] = {
     ),
     "admitted, and a slot is free again": (
         make_view(GATED_STATUS | QUEUED, pod=gated(SLOT_GATE), queue_position=ROOM),
-        "UNGATE Gated",
+        "UNGATE PodStarting",
+    ),
+    "not admitted, from before the runtime had slots": (
+        make_view(GATED_STATUS, pod=gated(), queue_position=ROOM, now=NOW + timedelta(minutes=2)),
+        "STOP Gated",
     ),
     "admitted, and to be stopped": (
         make_view(GATED_STATUS, pod=gated(SLOT_GATE), queue_position=ROOM, spec=ASKED_TO_STOP),
