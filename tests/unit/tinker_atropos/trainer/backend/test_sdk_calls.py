@@ -41,6 +41,7 @@ async def refusing_backend(
     """Training at a backend that refuses what is not there yet to be refused."""
     for name in ("stopping", "withdrawn"):
         monkeypatch.setattr(HEARD, name, False)
+    monkeypatch.setattr(HEARD, "untaken", 0)
     async with FaultProxy(tinker_service.url).running() as proxy:
         for name, value in {**tinker_service.env_vars, "TINKER_BASE_URL": proxy.url}.items():
             monkeypatch.setenv(name, value)
@@ -123,6 +124,34 @@ async def test_what_the_sdk_has_sent_in_parts_is_not_either(faults, minibatches,
     refusing_backend.proxy.faults = faults
     with pytest.raises(BackendLostError, match="LoRA"):
         await refusing_backend.training.step(minibatches, 1e-2)
+
+
+WITHDRAWN: dict[str, tuple[str, Callable[[Training], Awaitable[Any]]]] = {
+    "a step": ("forward_backward", lambda training: training.step([[datum(6)], [datum(7), datum(8)]], 1e-2)),
+    "logprobs": ("forward_backward", lambda training: training.forward([datum(6), datum(7)])),
+    "a snapshot": ("save_weights_for_sampler", Training.snapshot),
+    "sampler weights": ("save_weights_for_sampler", lambda training: training.save_sampler("kept", METADATA)),
+}
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize(("path", "call"), WITHDRAWN.values(), ids=WITHDRAWN)
+async def test_what_a_stop_withdraws_leaves_no_gap_in_the_numbers(path, call, refusing_backend: Refusing) -> None:
+    """What is trained is saved, by a backend that does requests in the order of their numbers."""
+    training, proxy = refusing_backend.training, refusing_backend.proxy
+    await training.step([[datum(5)]], 1e-2)
+    full = {"detail": "max_loras reached"}
+    proxy.faults = [Fault("answer", f"POST /api/v1/{path}$", times=None, status=429, content=full)]
+    asking = asyncio.ensure_future(call(training))
+    async with asyncio.timeout(60):
+        while HEARD.paused(TRAINING) is None:
+            await asyncio.sleep(0)
+        HEARD.stopping = True
+        with pytest.raises(WithdrawnError):
+            await asking
+        await training.save_state("stopped", METADATA, None)
+    *_, trained, saved = proxy.numbers
+    assert saved == trained + 1
 
 
 async def test_a_stop_withdraws_a_step_that_there_is_no_room_for(refusing_backend: Refusing) -> None:

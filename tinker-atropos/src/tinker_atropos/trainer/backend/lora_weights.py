@@ -45,6 +45,7 @@ from tinker_atropos.trainer.data.groups import TeacherTopK
 
 ADAM_BETA1, ADAM_BETA2, ADAM_EPS = 0.9, 0.95, 1e-8
 SNAPSHOT = "taking a snapshot to sample from"
+LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Training:
         """Logprobs of each datum's targets under the present weights, T-1 of them. No gradient is computed."""
         self.used.prefill += sum(len(datum.input_T) for datum in datums)
         scored = [to_score(datum) for datum in datums]
-        request = Request(lambda: self._client.forward(scored, "cross_entropy"))
+        request = Request(lambda: self._client.forward(scored, "cross_entropy"), parts=self._parts(scored))
         return _logprobs(await self._wait("forward", request))
 
     async def check_loss(self, probe_T: Ints) -> None:
@@ -146,27 +147,12 @@ class Training:
         try:
             return await self._answers(minibatches, updates, snapshot, clock)
         except WithdrawnError as error:
-            # So is what comes after it, each in its turn. Only then the SDK's queue is free for saving.
-            await settled(requests)
             if any(update.optimizer.future.future().exception() is None for update in updates):
                 raise BackendLostError(f"{error}, in the middle of a step") from error
             raise
         finally:
-            self._give_numbers_back(requests)
             for request in requests:
                 request.future.future().cancel()  # what is not done by now must not continue after a failed call
-
-    def _give_numbers_back(self, requests: Sequence[Request]) -> None:
-        """A backend does a model's requests in the order of their numbers, and may wait for one that never came. So
-        what is sent next gets those of the withdrawn ones, unless some parts of these were taken.
-        """
-        futures = [(request, request.future.future()) for request in requests]
-        over = [(request, future) for request, future in futures if future.done() and not future.cancelled()]
-        unused = sum(request.parts for request, future in over if untaken(future.exception()))
-        if unused and unused == HEARD.untaken:
-            HEARD.untaken = 0
-            self._client._request_id_counter -= unused  # noqa: SLF001 -- it counts on by itself, whatever was sent
-            self._client._turn_counter -= unused  # noqa: SLF001
 
     def _adam(self, learning_rate: float, tokens: int) -> types.AdamParams:
         """Of an optimizer step whose loss is a sum over so many tokens."""
@@ -191,8 +177,12 @@ class Training:
         )
 
     def _gradient_of(self, datums: list[types.Datum], *loss: Any) -> Request:
-        parts = len(list(self._client._chunked_requests_generator(datums)))  # noqa: SLF001 -- it tells nobody
+        parts = self._parts(datums)
         return Request(lambda: self._client.forward_backward(datums, *loss), trains=True, parts=parts)
+
+    def _parts(self, datums: list[types.Datum]) -> int:
+        """How many requests the SDK makes of them."""
+        return len(list(self._client._chunked_requests_generator(datums)))  # noqa: SLF001 -- it tells nobody
 
     async def _answers(
         self,
@@ -298,11 +288,27 @@ class Training:
         self.call = (doing, time.monotonic())
         try:
             return await answered(doing, self._patience, request)
+        except WithdrawnError:
+            await self._give_numbers_back((request, *request.behind))
+            raise
         except BackendLostError as error:
             error.training_run_id = self.run_id
             raise
         finally:
             self.call = None
+
+    async def _give_numbers_back(self, requests: Sequence[Request]) -> None:
+        """A backend does a model's requests in the order of their numbers, and may wait for one that never came. So
+        what is sent next gets those of the withdrawn ones, unless some parts of these were taken.
+        """
+        await settled(requests)
+        while self._client._turn_counter < self._client._request_id_counter:  # noqa: SLF001 -- parts are still queued
+            await asyncio.sleep(LOOK_SECONDS)
+        unused = sum(request.parts for request in requests if untaken(request.future.future().exception()))
+        if unused == HEARD.untaken:
+            HEARD.untaken = 0
+            self._client._request_id_counter -= unused  # noqa: SLF001 -- it counts on by itself, whatever was sent
+            self._client._turn_counter -= unused  # noqa: SLF001
 
 
 class Laps:
