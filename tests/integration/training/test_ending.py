@@ -262,13 +262,14 @@ async def test_half_a_step_is_not_saved(half, stopped_while_full) -> None:
 
 @pytest.mark.parametrize("fault", ["answer", pytest.param("refuse", marks=nightly)])
 async def test_a_save_that_there_is_no_room_for_ends_with_the_grace_period(half, stopped_while_full, fault) -> None:
-    """Of the loop's own, every two steps. What is saved already stays, and the backend's words are told."""
+    """Of the loop's own, every two steps. What is saved already does not expire, and the backend's words are told."""
     full = Fault(
         fault, "POST /api/v1/save_weights$", skip=1, times=None, status=429, content={"error": "max_loras reached"}
     )
     assert await stopped_while_full(full, grace=20, interval=2) == 4
     assert (half.result["outcome"], half.result["stepsTrained"]) == ("failed", 2)
     assert half.result["statePath"].endswith("step-000002")
+    assert not half.result["checkpoint"].get("expiresAt")
     assert "max_loras" in half.result["error"]["message"]
 
 

@@ -28,6 +28,9 @@ SLOWER = 1.5
 
 SAVE_MARGIN_SECONDS = 3.0
 
+KEPT_SECONDS = 2.0
+"""To tell the backend that a checkpoint must not expire."""
+
 
 @dataclass(frozen=True, slots=True)
 class StopSchedule:
@@ -37,15 +40,17 @@ class StopSchedule:
     wandb: float = 4.0
 
     @property
-    def saved_by(self) -> float:
-        """When the weights must be saved: what comes after that is a count, the last reports and the last files."""
+    def kept_by(self) -> float:
+        """When what is saved must have been told not to expire: what comes after that is a count, the last reports and
+        the last files.
+        """
         after = COUNT_SECONDS + FAREWELL_SECONDS + CLOSE_SECONDS + self.wandb + KEEP_SECONDS + MARGIN_SECONDS
         return max(SHORTEST_BY, self.grace - after)
 
     @property
-    def kept_by(self) -> float:
-        """When what is saved must have been told not to expire: a little earlier than a save, which matters more."""
-        return self.saved_by - 2.0
+    def saved_by(self) -> float:
+        """When the weights must be saved, or an earlier checkpoint is the one that is kept."""
+        return self.kept_by - KEPT_SECONDS
 
     def step_by(self, save_seconds: float | None) -> float:
         """How long the step in progress may go on. `save_seconds`: what saving took last time; None: not known yet."""
