@@ -26,6 +26,9 @@ from tinker_atropos.trainer.standstill import Standstill
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
+LONGEST_AT_A_STOP_SECONDS: Final = 1.0
+"""The grace period is short, and what waits is a save."""
+
 LONGEST_ASKED_SECONDS: Final = 300.0
 """Of a Retry-After: whatever it asks for, there may be room sooner."""
 
@@ -326,10 +329,11 @@ class HeardClient(_base_client.AsyncHttpxClientWrapper):
 
 
 async def held(seconds: float, *, of_a_step: bool) -> None:
-    """Wait. A stop of the run, which another thread tells, ends it and withdraws the step."""
-    until = time.monotonic() + seconds
+    """Wait. A stop of the run, which another thread tells, shortens it, or ends it and withdraws the step."""
+    begun = time.monotonic()
     while not (of_a_step and HEARD.stopping):
-        if (left := until - time.monotonic()) <= 0:
+        longest = min(seconds, LONGEST_AT_A_STOP_SECONDS) if HEARD.stopping else seconds
+        if (left := begun + longest - time.monotonic()) <= 0:
             return
         await asyncio.sleep(min(left, FIRST_PAUSE_SECONDS))
     HEARD.withdrawn = True
