@@ -35,27 +35,23 @@ from tinker_atropos.trainer.backend.sdk_calls import Request, answered, submitte
 from tinker_atropos.trainer.standstill import Standstill
 
 ADAPTERS = "Maximum number of LoRA adapters (6) reached"
-FULL = (
+LIMITED = (
     ADAPTERS,
     "max_loras reached",
     "adapter limit exceeded",
     "Too many active sessions for this key",
     "session quota exceeded for project default",
     "No free adapter slots",
-    "all 4 adapter slots are in use",
     "no GPU workers available, try again later",
     "The maximum number of concurrent training runs (2) has been reached",
     "insufficient capacity to create a model",
     "at capacity",
-    "Server is full",
-    "RESOURCE_EXHAUSTED: all replicas busy",
     "Quota exceeded",
     "Number of LoRA adapters exceeds max_loras=4",
     "You have reached your limit of 3 concurrent training runs",
     "max_lora_adapters (8) exceeded",
     "At most 4 LoRA adapters can be loaded",
     "cannot create more than 4 models",
-    "All adapter slots are used",
     "Maximum number of LoRA adapters (32) reached for rank 64",
     "Maximum number of LoRA adapters reached (max batch size 8)",
     "Maximum concurrent models (4) reached for this token",
@@ -65,7 +61,18 @@ FULL = (
     "no free worker for this model; please retry",
     "Server at maximum capacity",
     "Only 8 adapters allowed at the same time",
+)
+BUSY = (
+    "all 4 adapter slots are in use",
+    "Server is full",
+    "RESOURCE_EXHAUSTED",
+    "RESOURCE_EXHAUSTED: all replicas busy",
+    "All adapter slots are used",
     "Overloaded",
+    "worker lost during optim_step: retries exhausted",
+    "CUDA out of memory: resource exhausted",
+    "request timed out: worker is busy with optim_step",
+    "gradient buffer is full",
 )
 WRONG = (
     "LoRA rank 64 exceeds the maximum of 32",
@@ -95,9 +102,14 @@ WRONG = (
 )
 
 
-@pytest.mark.parametrize("said", FULL)
+@pytest.mark.parametrize("said", LIMITED + BUSY)
 def test_no_room_is_no_fault_of_the_request(said: str) -> None:
     assert is_full(said)
+
+
+@pytest.mark.parametrize("said", LIMITED + BUSY)
+def test_what_trains_is_not_asked_again_if_it_may_have_begun(said: str) -> None:
+    assert is_full(said, trains=True) == (said in LIMITED)
 
 
 @pytest.mark.parametrize("said", WRONG)

@@ -96,6 +96,13 @@ async def test_what_was_done_without_it_is_not_done_twice(path: str, refusing_ba
         await refusing_backend.training.step([[datum(5)], [datum(6)]], 1e-2)
 
 
+async def test_what_may_have_been_done_is_not_done_twice(refusing_backend: Refusing) -> None:
+    said = {"error": "worker lost during optim_step: retries exhausted", "category": "server"}
+    refusing_backend.proxy.faults = [Fault("refuse", "POST /api/v1/optim_step$", content=said)]
+    with pytest.raises(BackendLostError, match="exhausted"):
+        await refusing_backend.training.step([[datum(5)]], 1e-2)
+
+
 IN_PARTS: dict[str, tuple[list[Fault], list[list[Datum]]]] = {
     "the one without room": (
         refusing("forward_backward", times=1, skip=1) + refusing("optim_step", "save_weights_for_sampler", times=1),

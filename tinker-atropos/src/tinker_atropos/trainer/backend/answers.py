@@ -90,14 +90,20 @@ ANSWER: Final = AnswerMeaning()
 QUEUE_STATES: Final = {"paused_capacity": "it is short on capacity", "paused_rate_limit": "its rate limit is reached"}
 
 _HELD: Final = r"(?:adapter|lora|slot|session|model|client|run|job|request|worker|replica|sampler|gpu)"
-_FULL: Final = re.compile(
-    r"capacity|quota|overloaded|exhausted|\bno (?:free|idle)\b"
-    r"|\b(?:is|are) (?:\w+ )?(?:full|busy)\b|\ball\b[^,;:.]* (?:full|busy|occupied|in use|used|taken)\b"
+_LIMITED: Final = re.compile(
+    r"capacity|quota|\bno (?:free|idle)\b"
     rf"|(?=.*(?<![a-z])(?:{_HELD}s\b|{_HELD} (?:limit|slot)|concurrent)).*"
     r"\b(?:limits?|maximum|at most|more than|only \d+|too many|exceed\w*|reached|no\b[^,;:.]* available)\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""Of what everyone shares there is too little; or of what a backend holds for somebody, counted, there is a limit."""
+"""Of what a backend holds for somebody, counted, there is a limit."""
+
+_BUSY: Final = re.compile(
+    r"overloaded|exhausted"
+    r"|\b(?:is|are) (?:\w+ )?(?:full|busy)\b|\ball\b[^,;:.]* (?:full|busy|occupied|in use|used|taken)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Of what everyone shares there is too little: that also ends work that was begun."""
 
 _ASIDE: Final = re.compile(r"\([^)]*\)| for .*", re.DOTALL)
 _OF_THE_REQUEST: Final = re.compile(
@@ -109,10 +115,13 @@ _OF_THE_REQUEST: Final = re.compile(
 MAY_BE_FULL: Final = (400, 403, 409, 422, 500, 503, 507, 529)
 
 
-def is_full(said: str) -> bool:
-    """Whether a refusal says that there is no room now, rather than that the request is wrong."""
+def is_full(said: str, *, trains: bool = False) -> bool:
+    """Whether a refusal says that there is no room now, rather than that the request is wrong. `trains`: it is the
+    result of a request that must not be done twice, so only a limit tells that it was not begun.
+    """
     said = _ASIDE.sub("", said)
-    return _FULL.search(said) is not None and _OF_THE_REQUEST.search(said) is None
+    full = _LIMITED.search(said) or (not trains and _BUSY.search(said))
+    return bool(full) and _OF_THE_REQUEST.search(said) is None
 
 
 def meaning_of(response: httpx.Response) -> AnswerMeaning:

@@ -270,13 +270,14 @@ async def _once_there_is_room(ask: Callable[[], Awaitable[T]], asked: Asked, req
     ASKED.set(asked)  # for this task, which nothing else runs in
     heard: Heard = (asked, object())
     pause, of_a_step = FIRST_PAUSE_SECONDS, request is not None and request.of_a_step
+    trains = request is not None and request.trains
     try:
         while True:
             try:
                 return await ask()
             except Exception as error:  # the SDK's errors have no common base
                 said = _sentence(_root(error))
-                if not ((undone(error) or refused(error)) and is_full(said)):
+                if not ((undone(error) or refused(error)) and is_full(said, trains=trains)):
                     raise
                 HEARD.hear(heard, AnswerMeaning("BackendFull", said), pause)
                 await held(pause, of_a_step=of_a_step)
