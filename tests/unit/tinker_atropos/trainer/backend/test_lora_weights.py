@@ -8,14 +8,13 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 from tests.unit.tinker_atropos.trainer.backend.conftest import METADATA
-from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
+from tests.unit.tinker_atropos.trainer.backend.made_datums import datum, taught
 
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.backend.answers import Patience
 from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.backend.lora_weights import StepOutput, Training
 from tinker_atropos.trainer.data.datums import Datum, trained_tokens
-from tinker_atropos.trainer.data.groups import TeacherTopK
 from tinker_atropos.trainer.update.policy_update import teacher_metrics
 
 
@@ -86,16 +85,6 @@ async def test_two_optimizer_steps_of_a_batch_are_two_steps_with_one_snapshot(fo
     assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
     sampled = [(await each.sampler.logprobs(np.array([1, 2, 3]))).tolist() for each in (output, outputs[-1])]
     assert sampled[0][1:] == sampled[1][1:]
-
-
-def taught(token: int = 5, advantage: float = 0.0) -> Datum:
-    """A teacher that names 2 of 3 positions' tokens, two of one and three of the other."""
-    tokens_TK = np.array([[0, 0, 0], [3, 8, 0], [token, 9, 11]])
-    shares_TK = np.array([[0.0, 0.0, 0.0], [0.75, 0.25, 0.0], [0.5, 0.3, 0.2]])
-    alone = datum(token)
-    return replace(
-        alone, advantages_T=advantage * np.ones(3), teacher=TeacherTopK(tokens_TK, shares_TK), logprobs_T=-np.ones(3)
-    )
 
 
 async def all_logprobs(training: Training, vocabulary: int = 512) -> np.ndarray:

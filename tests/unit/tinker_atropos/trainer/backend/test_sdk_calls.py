@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import TinkerServiceProcess
 from tests.integration.training.faults import Fault, FaultProxy
 from tests.unit.tinker_atropos.trainer.backend.conftest import METADATA, settings_of
-from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
+from tests.unit.tinker_atropos.trainer.backend.made_datums import datum, taught
 
 from rl_contract.bundled import BUNDLED
 from tinker_atropos.chat.sampling import SamplingSettings
@@ -101,6 +101,12 @@ async def test_what_may_have_been_done_is_not_done_twice(refusing_backend: Refus
     refusing_backend.proxy.faults = [Fault("refuse", "POST /api/v1/optim_step$", content=said)]
     with pytest.raises(BackendLostError, match="exhausted"):
         await refusing_backend.training.step([[datum(5)]], 1e-2)
+
+
+async def test_a_teachers_gradient_without_room_is_no_wrong_configuration(refusing_backend: Refusing) -> None:
+    refusing_backend.proxy.faults = refusing("forward_backward", times=1, skip=1)
+    with pytest.raises(BackendLostError, match="LoRA"):
+        await refusing_backend.training.step([[taught(5, advantage=1.0), datum(6)]], 1e-4)
 
 
 IN_PARTS: dict[str, tuple[list[Fault], list[list[Datum]]]] = {

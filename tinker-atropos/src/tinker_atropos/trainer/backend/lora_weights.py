@@ -26,7 +26,7 @@ from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Floats, Ints, SampleRefusedError
 from tinker_atropos.errors import BackendLostError, ConfigError, WithdrawnError
-from tinker_atropos.trainer.backend.answers import HEARD, SAMPLING, Patience
+from tinker_atropos.trainer.backend.answers import HEARD, SAMPLING, Patience, is_full
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.sdk_calls import (
     Request,
@@ -231,7 +231,7 @@ class Training:
         try:
             return await self._wait("forward_backward to a teacher's top-k", request)
         except BackendLostError as error:
-            if not refused(error) or gone(error):
+            if not refused(error) or gone(error) or is_full(str(error)):
                 raise
             raise ConfigError(
                 f"the backend refuses the cross-entropy to a teacher's top-k, which has several targets per token: "
