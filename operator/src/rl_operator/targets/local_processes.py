@@ -70,7 +70,7 @@ class Supervisors:
         pid = holder(self._layout.supervisor_lock(namespace, name))
         try:
             state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2]
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # it ended before it was looked at, or meanwhile
             return None
         return pid if state.split()[0] == "T" else None
 

@@ -62,7 +62,7 @@ class LocalTarget:
         self.interpreters = Interpreters(layout, os.environ)
         self._store = StateStore(layout)
         self._supervisors = Supervisors(self._store)
-        self._known_as_frozen = set[int]()
+        self._known_as_frozen = set[tuple[str, str]]()
 
     @classmethod
     def open(cls, state_dir: Path | None, note: Note, *, asked: bool) -> Self:
@@ -99,10 +99,17 @@ class LocalTarget:
     def run(self, namespace: str, name: str) -> Manifest | None:
         if not self._supervisors.is_at_work(namespace, name):
             self._hear_successors(self._supervisors.left_behind(namespace, name))
-        elif (pid := self._supervisors.frozen(namespace, name)) and pid not in self._known_as_frozen:
-            self._known_as_frozen.add(pid)
-            self.note(f"The supervisor of {name} is frozen, so its status is old: `kill -CONT {pid}` lets it go on")
+        self._tell_if_frozen(namespace, name)
         return self._store.get(RUN_KIND, namespace, name)
+
+    def _tell_if_frozen(self, namespace: str, name: str) -> None:
+        """Once for each time that it is."""
+        pid, run = self._supervisors.frozen(namespace, name), (namespace, name)
+        if pid is None:
+            self._known_as_frozen.discard(run)
+        elif run not in self._known_as_frozen:
+            self._known_as_frozen.add(run)
+            self.note(f"The supervisor of {name} is frozen, so its status is old: `kill -CONT {pid}` lets it go on")
 
     def create(self, manifest: Manifest) -> Manifest:
         if not manifest["spec"].get("suspend"):
