@@ -89,8 +89,8 @@ FAILURES = {
     "its key is not told": ("ask('sort'); sys.exit(os.environ['OPENAI_API_KEY'])", {}, r"\(the rollout's key\)"),
     "too long": (
         "ask('sort'); print('waiting', flush=True); import time; time.sleep(60)",
-        {"rollout_seconds": 2},
-        "the program had not ended after 2 s: waiting",
+        {"rollout_seconds": 8},  # a tenth of it is left for what comes after
+        "the program had not ended after 8 s: waiting",
     ),
     "nothing asked": ("print(1234)", {}, "before it had asked the policy anything"),
     "no answer file": ("ask('sort')", {"answer_from": "answer.txt"}, "the program has left no answer.txt"),
