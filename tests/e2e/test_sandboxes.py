@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.conftest import EVERY_GROUP, Kubectl
 from tests.e2e.test_own_environments import ENVIRONMENTS, KNOCK, apply, own_environment, run_of
 from tests.e2e.test_sorting import finish
+from tests.integration.cluster.polling import wait_for
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -28,6 +29,12 @@ def sandboxes(kubectl: Kubectl, namespace: str, run: str) -> list[dict[str, Any]
     selector = f"rl-operator.dev/run={run},app.kubernetes.io/component=sandbox"
     found: list[dict[str, Any]] = kubectl.json("-n", namespace, "get", "pods", "-l", selector)["items"]
     return found
+
+
+def address_of_any(kubectl: Kubectl, namespace: str, run: str) -> str | None:
+    """Of one that is there: others may be replaced at this moment."""
+    addresses = (pod.get("status", {}).get("podIP") for pod in sandboxes(kubectl, namespace, run))
+    return next(filter(None, addresses), None)
 
 
 def run_with_sandboxes(name: str, environment: str, size: int, **config: Any) -> dict[str, Any]:
@@ -97,7 +104,7 @@ def test_a_hostile_agent_stays_inside(installed: Kubectl, namespace_with_service
     run = run_with_sandboxes("hostile", "own/hostile", 6, **all_of_them)
     apply(kubectl, namespace, *objects, run)
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/hostile")
-    address = sandboxes(kubectl, namespace, "hostile")[-1]["status"]["podIP"]
+    address = wait_for("a sandbox has an address", lambda: address_of_any(kubectl, namespace, "hostile"))
     knock = KNOCK.replace("(8002, 8000, 8001)", "(8090,)")
     knocked = kubectl("-n", namespace, "exec", "deploy/tinker-service", "--", "python", "-c", knock, address)
     assert knocked.startswith("8090 held"), "nobody else of the namespace comes in"
