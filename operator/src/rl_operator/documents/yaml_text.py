@@ -99,6 +99,13 @@ class _Loader(_Underscores, yaml.SafeLoader):
         self._depth -= 1
         return node
 
+    def scan_flow_scalar_non_spaces(self, double: bool, start_mark: yaml.Mark) -> list[str]:
+        try:
+            return super().scan_flow_scalar_non_spaces(double, start_mark)
+        except (ValueError, OverflowError):  # PyYAML's `chr`
+            message = "an escape stands for no character: the last one is \\U0010FFFF"
+            raise yaml.scanner.ScannerError(None, None, message, self.get_mark()) from None
+
     def _count(self, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > MAX_NODES:

@@ -107,6 +107,8 @@ def test_scalars_mean_what_kubectl_says(text: str, value: Any) -> None:
         ("b: &b {x: 1}\nc: {x: 2, <<: [{y: 1}, *b]}", "readers disagree on 'x'"),
         (r'a: "\ud83e"', "half of a surrogate pair"),
         (r'{"\udd9c\ud83e": 1}', "half of a surrogate pair"),
+        (r'a: "\U00110000"', "line 1, column 7: an escape stands for no character"),
+        (r'{"\UFFFFFFFF": 1}', "line 1, column 5: an escape stands for no character"),
     ],
 )
 def test_what_readers_disagree_on_is_an_error(text: str, complaint: str) -> None:

@@ -197,7 +197,8 @@ class LeaderElector:
             except LeaseLostError:
                 raise
             except TimeoutError:
-                cause = "the API server did not answer in time"
+                if left >= self._times.call:  # a call that was cut short says nothing
+                    cause = "the API server did not answer in time"
             except OperatorError as error:
                 cause = error
             await asyncio.sleep(self._times.retry)
@@ -229,12 +230,20 @@ class LeaderElector:
         if not self.leads:
             return
         self._renewed_at = float("-inf")
-        nobodys = replace(self._seen, holder="", duration=1, renewed=micro_time(self._clock()))
         try:
             async with asyncio.timeout(self._times.call):
-                await self._update(nobodys)
+                await self._give_back()
         except (OperatorError, TimeoutError) as error:
             log.info("%s was not given back and ends in %d s: %s", self, self._times.duration, error)
+
+    async def _give_back(self) -> None:
+        """A renewal that was cancelled under way may have arrived all the same."""
+        nobodys = replace(self._seen, holder="", duration=1, renewed=micro_time(self._clock()))
+        try:
+            await self._update(nobodys)
+        except ConflictError:
+            await self._require_ours()
+            await self._update(nobodys)
 
     # --- calls --------------------------------------------------------------------------------------------------
     async def _create(self, record: LeaseRecord) -> LeaseObject:

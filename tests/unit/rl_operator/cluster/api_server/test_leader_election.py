@@ -102,13 +102,13 @@ async def api() -> AsyncIterator[LeaseApi]:
         yield fake
 
 
-Elect = Callable[[str], LeaderElector]
+Elect = Callable[..., LeaderElector]
 
 
 @pytest.fixture
 async def elect(api: LeaseApi, tmp_path: Path) -> AsyncIterator[Elect]:
     async with await ClusterClient.connect(str(write_kubeconfig(tmp_path, api.url))) as client:
-        yield lambda identity: LeaderElector(client, "ops", "rl-operator", identity, times=QUICK)
+        yield lambda identity, times=QUICK: LeaderElector(client, "ops", "rl-operator", identity, times=times)
 
 
 @asynccontextmanager
@@ -185,6 +185,22 @@ async def test_a_released_lease_is_free_at_once(api: LeaseApi, elect: Elect) -> 
     assert api.spec["leaseTransitions"] == 1
 
 
+async def test_a_lease_is_released_though_a_cancelled_renewal_arrived(api: LeaseApi, elect: Elect) -> None:
+    elector = elect("one")
+    await acquired(elector)
+    api._stored({**api.lease, "spec": {**api.spec, "renewTime": "later"}})
+    await elector.release()
+    assert "holderIdentity" not in api.spec
+
+
+async def test_a_lease_that_another_process_took_is_not_released(api: LeaseApi, elect: Elect) -> None:
+    elector = elect("one")
+    await acquired(elector)
+    api.held_by("two")
+    await elector.release()
+    assert api.spec["holderIdentity"] == "two"
+
+
 async def test_a_process_that_does_not_hold_it_releases_nothing(api: LeaseApi, elect: Elect) -> None:
     api.held_by("one")
     await elect("two").release()
@@ -224,7 +240,7 @@ async def test_failures_are_survived_until_others_may_take_over(api: LeaseApi, e
         failures -= 1
         return code if failures >= 0 else 0
 
-    elector = elect("one")
+    elector = elect("one", LeaseTimes(duration=2))  # a busy machine answers within its calls' time
     async with keeping(elector) as task:
         api.trouble = trouble
         version = api.versions
@@ -232,7 +248,7 @@ async def test_failures_are_survived_until_others_may_take_over(api: LeaseApi, e
         assert not task.done()
 
         failures = 1000
-        with pytest.raises(LeaseLostError, match=rf"was not renewed for 1 s: .*{code}"):
+        with pytest.raises(LeaseLostError, match=rf"was not renewed for 2 s: .*{code}"):
             await asyncio.wait_for(task, 60)
         assert elector.leads, "nobody else can have it yet"
 
