@@ -1,8 +1,8 @@
 """Which of the nightly tests run: those that are marked `nightly(folder, ...)`, with the product's folders they hold.
 
 `RL_NIGHTLY=quarter`, as CI sets it, keeps the quarter that the commit chooses (`RL_SEED`, tests/seeds.py) and whatever
-holds a folder that changed since `RL_BASE` (a commit; unset, what `landed`). A test is always in the same quarter.
-Everything else that was selected runs anyway, and without the variable so do all nightly tests.
+holds a folder that changed since `RL_BASE` (a commit; unset, HEAD: what is not committed). A test is always in the same
+quarter. Everything else that was selected runs anyway, and without the variable so do all nightly tests.
 """
 
 import os
@@ -19,9 +19,6 @@ from tests import seeds
 
 ROOT = Path(__file__).parents[2]
 QUARTERS = 4
-TRUNK = "origin/main"
-BASE = "HEAD~20"
-"""On trunk itself git does not tell one landing from the next: its history is a line."""
 
 
 def quarter_of(nodeid: str) -> int:
@@ -42,17 +39,6 @@ def changed_files(base: str, root: Path = ROOT) -> frozenset[PurePosixPath] | No
     except (OSError, subprocess.TimeoutExpired):
         return None
     return frozenset(map(PurePosixPath, asked.stdout.splitlines())) if asked.returncode == 0 else None
-
-
-def landed(root: Path = ROOT) -> str:
-    """Where a branch left trunk; twenty commits ago if nothing here is ahead of trunk, or git knows no trunk."""
-    command = ["git", "rev-parse", "HEAD", f"{TRUNK}...HEAD"]  # HEAD, trunk's and HEAD's end, and ^ their merge base
-    try:
-        asked = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return BASE
-    head, *_, base = asked.stdout.split() or [""]
-    return base.removeprefix("^") if asked.returncode == 0 and base != f"^{head}" else BASE
 
 
 def is_held(folders: Sequence[str], file: PurePosixPath, changed: frozenset[PurePosixPath]) -> bool:
@@ -87,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     nightly = [item for item in items if item.get_closest_marker("nightly")]
     if os.environ.get("RL_NIGHTLY") != "quarter" or not nightly:
         return
-    quarter, base = quarter_of_commit(), os.environ.get("RL_BASE") or landed()
+    quarter, base = quarter_of_commit(), os.environ.get("RL_BASE") or "HEAD"
     changed = changed_files(base)
     held = [item for item in nightly if is_held(_folders(item), _file(item), changed or frozenset())]
     left_out = [item for item in nightly if item not in held and quarter_of(item.nodeid) != quarter]

@@ -11,12 +11,10 @@ from pathlib import Path, PurePosixPath
 import pytest
 from tests import seeds
 from tests.plugins.tiers import (
-    BASE,
     QUARTERS,
     ROOT,
     changed_files,
     is_held,
-    landed,
     pytest_collection_modifyitems,
     quarter_of,
 )
@@ -124,21 +122,6 @@ def _seed(text: str) -> int:
         finally:
             patched.undo()
             seeds.seed_text.cache_clear()
-
-
-def test_a_branch_is_compared_with_where_it_left_trunk(nightly_repository: Path) -> None:
-    def git(*arguments: str) -> str:
-        command = ["git", "-c", "user.name=n", "-c", "user.email=n@n", *arguments]
-        return subprocess.run(
-            command, cwd=nightly_repository, check=True, capture_output=True, text=True
-        ).stdout.strip()
-
-    assert landed(nightly_repository) == BASE, "there is no trunk"
-    first = git("rev-parse", "HEAD")
-    git("update-ref", "refs/remotes/origin/main", "HEAD")
-    assert landed(nightly_repository) == BASE, "this is trunk"
-    git("commit", "--allow-empty", "-m", "mine")
-    assert landed(nightly_repository) == first
 
 
 def test_changes_since_a_commit(nightly_repository: Path) -> None:
