@@ -13,7 +13,10 @@ from tests.e2e.test_sorting import finish
 
 from rl_operator.documents.yaml_text import read_yaml
 
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [
+    pytest.mark.timeout(2400),
+    pytest.mark.nightly("operator/src/rl_operator/reconcile", "operator/src/rl_operator/status"),
+]
 
 NO_IMAGE = {"image": "tinker-atropos:there-is-no-such-tag", "imagePullPolicy": "Never"}
 NO_SECRET = {"backend": {"url": "http://tinker-service:8005", "keySecret": {"name": "there-is-none", "key": "api-key"}}}

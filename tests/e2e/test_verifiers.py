@@ -11,7 +11,10 @@ from tests.e2e.conftest import ROOT, Kubectl
 from tests.e2e.test_own_environments import apply, run_of
 from tests.e2e.test_sorting import finish
 
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [
+    pytest.mark.timeout(2400),
+    pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/adapters/verifiers", "images"),
+]
 
 RUNTIME = "tasksets"
 CONFIG = {"max_token_length": 32, "total_steps": 20, "eval_items": 100}
