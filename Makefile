@@ -55,7 +55,7 @@ TESTS ?= process and not smoke or nightly
 test-programs: $(VENV)/dev ## Run what `make test` leaves out: what starts programs, API servers, or needs a cluster
 	@$(PYTEST) --numprocesses $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder -m "$(TESTS)"
 
-nightly: ## Run what CI runs a quarter of: all faults, installs, widths and themes; then chaos and soak
+nightly: ## Run what CI runs a tenth of: all faults, installs, widths and themes; then chaos and soak
 	@RL_RERUNS=0 $(MAKE) test-programs TESTS=nightly
 	@$(MAKE) chaos
 	@$(MAKE) soak

@@ -1,8 +1,8 @@
 """Which of the nightly tests run: those that are marked `nightly(folder, ...)`, with the product's folders they hold.
 
-`RL_NIGHTLY=quarter`, as CI sets it, keeps the quarter that the commit chooses (`RL_SEED`, tests/seeds.py) and whatever
+`RL_NIGHTLY=tenth`, as CI sets it, keeps the tenth that the commit chooses (`RL_SEED`, tests/seeds.py) and whatever
 holds a folder that changed since `RL_BASE` (a commit; unset, HEAD: what is not committed). A test is always in the same
-quarter. Everything else that was selected runs anyway, and without the variable so do all nightly tests.
+tenth. Everything else that was selected runs anyway, and without the variable so do all nightly tests.
 """
 
 import os
@@ -18,16 +18,16 @@ from _pytest.terminal import TerminalReporter
 from tests import seeds
 
 ROOT = Path(__file__).parents[2]
-QUARTERS = 4
+PARTS = 10
 
 
-def quarter_of(nodeid: str) -> int:
-    """1 to 4."""
-    return zlib.crc32(nodeid.encode()) % QUARTERS + 1
+def part_of(nodeid: str) -> int:
+    """1 to 10."""
+    return zlib.crc32(nodeid.encode()) % PARTS + 1
 
 
-def quarter_of_commit() -> int:
-    return seeds.seed_of_commit() % QUARTERS + 1
+def part_of_commit() -> int:
+    return seeds.seed_of_commit() % PARTS + 1
 
 
 @cache
@@ -52,7 +52,7 @@ class Chosen:
 
     ran: int
     of: int
-    quarter: int
+    part: int
     base: str
     held: Sequence[str] | None
     """Files of those that run because of a change; None if the changes are not known."""
@@ -62,7 +62,7 @@ class Chosen:
         more = f"git does not know {because}" if self.held is None else f"all that hold {because}"
         named = f": {', '.join(self.held)}" if self.held else ""
         seed = f"RL_SEED={seeds.seed_text()}"
-        return f"quarter {self.quarter} of {QUARTERS} ({seed}), {more}{named}: {self.ran} of {self.of} nightly tests"
+        return f"part {self.part} of {PARTS} ({seed}), {more}{named}: {self.ran} of {self.of} nightly tests"
 
 
 CHOSEN = pytest.StashKey[str]()
@@ -71,18 +71,18 @@ CHOSEN = pytest.StashKey[str]()
 @pytest.hookimpl(trylast=True)  # after `-m` has selected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     nightly = [item for item in items if item.get_closest_marker("nightly")]
-    if os.environ.get("RL_NIGHTLY") != "quarter" or not nightly:
+    if os.environ.get("RL_NIGHTLY") != "tenth" or not nightly:
         return
-    quarter, base = quarter_of_commit(), os.environ.get("RL_BASE") or "HEAD"
+    part, base = part_of_commit(), os.environ.get("RL_BASE") or "HEAD"
     changed = changed_files(base)
     held = [item for item in nightly if is_held(_folders(item), _file(item), changed or frozenset())]
-    left_out = [item for item in nightly if item not in held and quarter_of(item.nodeid) != quarter]
+    left_out = [item for item in nightly if item not in held and part_of(item.nodeid) != part]
     for item in left_out:
         items.remove(item)
     config.hook.pytest_deselected(items=left_out)
     files = sorted({_file(item).name for item in held})
     ran = len(nightly) - len(left_out)
-    config.stash[CHOSEN] = str(Chosen(ran, len(nightly), quarter, base, None if changed is None else files))
+    config.stash[CHOSEN] = str(Chosen(ran, len(nightly), part, base, None if changed is None else files))
 
 
 def _folders(item: pytest.Item) -> Sequence[str]:

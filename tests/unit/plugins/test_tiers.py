@@ -11,22 +11,22 @@ from pathlib import Path, PurePosixPath
 import pytest
 from tests import seeds
 from tests.plugins.tiers import (
-    QUARTERS,
+    PARTS,
     ROOT,
     changed_files,
     is_held,
     pytest_collection_modifyitems,
-    quarter_of,
+    part_of,
 )
 
 FILE = PurePosixPath("tests/integration/local/test_x.py")
 
 
-def test_a_test_has_one_quarter_and_quarters_are_about_equal() -> None:
-    sizes = Counter(quarter_of(f"tests/test_x.py::test_it[{number}]") for number in range(400))
-    assert sorted(sizes) == [1, 2, 3, 4]
-    assert all(70 < size < 130 for size in sizes.values())
-    assert quarter_of("tests/test_x.py::test_it[1]") == quarter_of("tests/test_x.py::test_it[1]")
+def test_a_test_is_in_one_part_and_parts_are_about_equal() -> None:
+    sizes = Counter(part_of(f"tests/test_x.py::test_it[{number}]") for number in range(400))
+    assert sorted(sizes) == list(range(1, 11))
+    assert all(20 < size < 70 for size in sizes.values())
+    assert part_of("tests/test_x.py::test_it[1]") == part_of("tests/test_x.py::test_it[1]")
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,17 @@ def run(folder: Path, **env_vars: str) -> str:
     return ended.stdout
 
 
-def test_the_quarter_of_the_commit_runs_and_is_named(nightly_repository: Path) -> None:
-    said = run(nightly_repository, RL_NIGHTLY="quarter", RL_SEED="a", RL_BASE="HEAD")
-    quarter = [n for n in range(40) if quarter_of(f"test_it.py::test_nightly[{n}]") == 1 + _seed("a") % QUARTERS]
-    assert f" {len(quarter) + 1} passed" in said
-    assert f"{len(quarter)} of 40 nightly tests" in said
+def test_the_part_of_the_commit_runs_and_is_named(nightly_repository: Path) -> None:
+    said = run(nightly_repository, RL_NIGHTLY="tenth", RL_SEED="a", RL_BASE="HEAD")
+    part = [n for n in range(40) if part_of(f"test_it.py::test_nightly[{n}]") == 1 + _seed("a") % PARTS]
+    assert f" {len(part) + 1} passed" in said
+    assert f"{len(part)} of 40 nightly tests" in said
     assert "(RL_SEED=a)" in said
-    assert f"{40 - len(quarter)} tests were not selected" in said
+    assert f"{40 - len(part)} tests were not selected" in said
 
 
 @pytest.mark.parametrize("asked", ["", "all"])
-def test_all_run_unless_a_quarter_is_asked_for(
+def test_all_run_unless_a_part_is_asked_for(
     pytestconfig: pytest.Config, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     monkeypatch.setenv("RL_NIGHTLY", asked)
