@@ -163,6 +163,7 @@ def test_logging_out_in_one_tab_ends_the_others(cluster_page: PageOfCluster, tab
     expect(other.get_by_label("Kubernetes token")).to_be_visible()
 
 
+@pytest.mark.nightly("operator/src/rl_operator/ui")
 def test_a_token_that_is_revoked_ends_the_page_with_a_sentence(cluster_page: PageOfCluster, tabs: WatchedTabs) -> None:
     admin, namespace = cluster_page.plane.admin, cluster_page.views
     token, secret = bound_token(admin, namespace)

@@ -99,6 +99,7 @@ def test_a_second_release_names_objects_of_the_first(tidied_plane: ControlPlane,
     install(admins_helm, OPERATOR_CHART, {**shared, "scope.namespaces": ["default"]}, "rl-operator-2")
 
 
+@pytest.mark.nightly("charts", "operator/src/rl_operator/cluster")
 def test_the_operator_works_with_its_rights_in_one_namespace_and_then_in_all(
     tidied_plane: ControlPlane, admins_helm: Helm, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def served(lonely_plane: ControlPlane) -> Iterator[tuple[RunsNamespace, Operator
         operator.close()
 
 
+@pytest.mark.nightly("operator/src/rl_operator/reconcile")
 def test_no_pod_outlives_the_operator_in_a_namespace_that_is_deleted(
     served: tuple[RunsNamespace, OperatorProcess],
 ) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import pytest
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
@@ -30,6 +31,7 @@ def until_said(runs: RunsNamespace, kind: str, reason: str, times: int) -> None:
         raise AssertionError(f"{error}; said: {dict(said(runs))}") from None
 
 
+@pytest.mark.nightly("operator/src/rl_operator/reconcile")
 def test_a_run_with_two_failures_and_three_restarts(runs: RunsNamespace, operator: OperatorProcess) -> None:
     def restart() -> None:
         before = said(runs)

@@ -82,6 +82,7 @@ def lively(*silent: str) -> Hooks:
 AWAY = Hooks(before=lambda _call: Answer(503, b'{"kind": "Status", "code": 503, "message": "away"}'))
 
 
+@pytest.mark.nightly("operator/src/rl_operator/process", "operator/src/rl_operator/cluster")
 def test_an_open_but_silent_watch_fails_the_probe(spawn: Spawn) -> None:
     """Our own watch of pods, and kopf's of runs; an operator whose watches all bring events stays healthy."""
     silent = {plural: spawn(lively(plural)) for plural in ("pods", "rltrainingruns")}
@@ -94,6 +95,7 @@ def test_an_open_but_silent_watch_fails_the_probe(spawn: Spawn) -> None:
     stay_alive(lives, seconds=1)
 
 
+@pytest.mark.nightly("operator/src/rl_operator/process", "operator/src/rl_operator/cluster")
 def test_an_unreachable_api_server_is_waited_for(spawn: Spawn) -> None:
     """Before the start as well as later; afterwards everything is as before."""
     early, late = spawn(AWAY), spawn(lively())

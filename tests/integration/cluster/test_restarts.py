@@ -90,6 +90,7 @@ def test_a_finished_run_does_not_change(runs: RunsNamespace, operator: OperatorP
     assert runs.find() == before
 
 
+@pytest.mark.nightly("operator/src/rl_operator/process")
 def test_the_api_server_was_unreachable(
     runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane
 ) -> None:

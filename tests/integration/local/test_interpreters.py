@@ -66,6 +66,7 @@ def verifiers_of(rlctl: Rlctl) -> Interpreter:
     return Interpreter(rlctl.layout.interpreters / "verifiers")
 
 
+@nightly
 def test_a_library_is_installed_once_and_packages_are_added(rlctl: Rlctl, taskset: Path, tmp_path: Path) -> None:
     first = rlctl("environments", "install", "verifiers")
     assert first.returncode == 0, first.stderr

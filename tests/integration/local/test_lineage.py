@@ -32,6 +32,7 @@ def _train(rlctl: Rlctl, file: str, name: str) -> None:
     assert over["phase"] == "Succeeded", over
 
 
+@pytest.mark.nightly("operator/src/rl_operator/local", "tinker-atropos/src/tinker_atropos/trainer")
 def test_a_child_continues_with_its_parents_weights_optimizer_and_data(
     shared_rlctl: Rlctl, write_run: WriteRun, parent: dict[str, Any]
 ) -> None:

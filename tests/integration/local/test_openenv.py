@@ -57,6 +57,9 @@ def elsewhere(process: None, tmp_path: Path) -> Iterator[str]:
     assert started.wait(60) == -signal.SIGTERM, log.read_text()
 
 
+@pytest.mark.nightly(
+    "operator/src/rl_operator/local/pods", "tinker-atropos/src/tinker_atropos/environments/adapters/openenv"
+)
 def test_a_program_trains_and_is_started_again_when_it_dies(shared_rlctl: Rlctl, write_documents_of: Any) -> None:
     rlctl, file = shared_rlctl, write_documents_of("served", command=["python", str(SERVER), "dies"], maxSessions=32)
     assert rlctl("validate", file, "--local").returncode == 0

@@ -100,6 +100,7 @@ def test_a_file_trains_and_a_dead_environment_is_replaced(
     assert _objects(rlctl, "own-file") == []
 
 
+@pytest.mark.nightly("operator/src/rl_operator/local/pods", "operator/src/rl_operator/local/programs")
 def test_one_file_with_all_documents(shared_rlctl: Rlctl, tmp_path: Path) -> None:
     rlctl, file = shared_rlctl, tmp_path / "all.yaml"
     file.write_text(documents("own-object"))
@@ -116,6 +117,7 @@ def test_one_file_with_all_documents(shared_rlctl: Rlctl, tmp_path: Path) -> Non
     assert (again.returncode, again.stderr) == (0, ""), again
 
 
+@pytest.mark.nightly("operator/src/rl_operator/local/pods", "operator/src/rl_operator/local/programs")
 @pytest.mark.nightly("operator/src/rl_operator/local/pods", "operator/src/rl_operator/local/programs")
 def test_two_environments(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl

@@ -100,7 +100,13 @@ def test_ctrl_c_asks_and_stops_with_a_checkpoint(terminal: Terminal, rlctl: Rlct
     assert rlctl.status("run")["phase"] == "Stopped"
 
 
-@pytest.mark.parametrize("keys", [b"\r", CTRL_C], ids=["Enter", "a second Ctrl-C"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param(b"\r", id="Enter"),
+        pytest.param(CTRL_C, id="a second Ctrl-C", marks=pytest.mark.nightly("operator/src/rl_operator/cli")),
+    ],
+)
 def test_ctrl_c_asks_and_detaches(terminal: Terminal, rlctl: Rlctl, keys: bytes) -> None:
     terminal.type(CTRL_C)
     terminal.until("Stop the run, or detach from it?")

@@ -72,6 +72,7 @@ def test_from_a_file_to_weights(trained: Trained) -> None:
     assert keys.read_text().strip() not in _everything_readable(rlctl)
 
 
+@nightly
 def test_a_step_is_computed_again(trained: Trained) -> None:
     ended = trained.rlctl("replay", "first", "--local", "--step", "2", "-o", "json")
     assert (ended.returncode, ended.stderr) == (0, "training step 1 again\n")
@@ -118,6 +119,7 @@ def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run:
     assert others[-1]["steps"] == STEPS  # a busy machine may take longer than one attempt's 5 s to start a service
 
 
+@nightly
 def test_a_killed_backend_returns_where_it_was(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     """A patient trainer reopens what it saved there, and the attempt continues."""
     rlctl, file = shared_rlctl, write_run("patient", config=LONG, trainer=SAVES_EACH_STEP)

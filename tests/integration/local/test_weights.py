@@ -48,6 +48,7 @@ def test_sample_prints_the_output_of_the_weights(rlctl_with_weights: Rlctl) -> N
     assert [completion["text"] for completion in wire["completions"]] == [said.stdout.strip()]
 
 
+@pytest.mark.nightly("operator/src/rl_operator/local")
 def test_sample_starts_a_service_that_has_ended(rlctl_with_weights: Rlctl) -> None:
     end_everything(rlctl_with_weights.root)
     said = rlctl_with_weights("sample", "sorting", "--local", "--count", "2", "--seed", "0", "--", "--sort")
@@ -61,6 +62,7 @@ def sampled(trained: Rlctl, given_up: threading.Event | None = None, **asked: ob
     return dispatch(BY_NAME["rl_sample"], context, {"run_id": "sorting", "prompt": "sort 4 1 3 2", **asked})
 
 
+@pytest.mark.nightly("operator/src/rl_operator/local")
 def test_agents_sample_what_users_sample(rlctl_with_weights: Rlctl) -> None:
     said = rlctl_with_weights(*GREEDY).stdout
     answer = sampled(rlctl_with_weights, count=2, max_tokens=8, temperature=0, seed=None).answer

@@ -103,6 +103,7 @@ def agent_here(root: Path, name: str, **env_vars: str) -> Any:
     return agent_over_stdio("--local", "--agent", name, env_vars={"RL_STATE_DIR": str(root), **env_vars})
 
 
+@pytest.mark.nightly("operator/src/rl_operator/tools")
 def test_an_agent_trains_a_model_on_this_machine(root: Path) -> None:
     """Really, with its server killed in the middle."""
     with ScriptedProvider() as provider:

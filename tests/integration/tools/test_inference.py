@@ -76,6 +76,7 @@ def written(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.nightly("operator/src/rl_operator/tools")
 def test_models_try_a_draft_with_its_edited_config(
     local_context: CallContext, provider_of_variables: ScriptedProvider
 ) -> None:
@@ -137,6 +138,7 @@ def test_an_own_environment_is_tried_with_prompts(
     }
 
 
+@pytest.mark.nightly("operator/src/rl_operator/tools")
 def test_a_test_outlives_its_call_is_found_again_and_is_deleted_with_its_run(
     local_context: CallContext, provider_of_variables: ScriptedProvider
 ) -> None:

@@ -177,7 +177,16 @@ def usual(team_scene: Scene) -> dict[str, str]:
     return {what: told for what, (told, _) in everybody.everything()}
 
 
-@pytest.mark.parametrize("right", REFUSED, ids=" ".join)
+IN_MERGE = (LIST_RUNS, LIST_EVENTS)
+nightly = pytest.mark.nightly(
+    "operator/src/rl_operator/tools", "operator/src/rl_operator/ui", "operator/src/rl_operator/cli"
+)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [pytest.param(right, id=" ".join(right), marks=() if right in IN_MERGE else nightly) for right in REFUSED],
+)
 def test_what_a_missing_right_is_not_about_is_shown(team_scene: Scene, usual: dict[str, str], right: Right) -> None:
     reader = team_scene(right)
     answers = dict(reader.everything())

@@ -83,6 +83,7 @@ def suspended(plane: ControlPlane, team: str) -> bool:
     return bool(plane.admin.get(f"{RUNS}/of-{team}".format(namespace=team))["spec"].get("suspend"))
 
 
+@pytest.mark.nightly("operator/src/rl_operator/tools")
 def test_a_stream_tells_of_a_change_and_ends_with_its_token(
     page_address: str, tokens: dict[str, str], control_plane: ControlPlane
 ) -> None:

@@ -1,10 +1,12 @@
 """The best weights at a real Tinker service: saved when an evaluation is due, kept while later ones are deleted."""
 
+import pytest
 from tests.integration.training.conftest import eventually
 
 HIGH, LOW = 0.9, 0.6
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/trainer")
 async def test_the_best_weights_outlive_those_that_came_after(half, scripted_environment, tinker_service) -> None:
     """Step 2 is evaluated best, step 4 without a result, and the last one, step 6, worse."""
     config = half.write_config(

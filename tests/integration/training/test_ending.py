@@ -119,6 +119,7 @@ async def test_a_backend_that_dies_while_training(
     assert half.result["statePath"]
 
 
+@nightly
 async def test_a_backend_that_dies_while_idle(half, start_tinker_service, tmp_path_factory) -> None:
     """Without a step that fails, the next sample reveals it."""
     await half.start_api()
@@ -170,6 +171,7 @@ async def test_a_port_in_use(half) -> None:
     assert half.result["error"]["class"] == "internal"
 
 
+@nightly
 async def test_an_older_attempt_ends_when_a_newer_one_has_saved(half, scripted_environment) -> None:
     api = await half.start_api()
     newer = await half.start_trainer(half.write_config(env={"total_steps": 1}), RL_ATTEMPT="3")
@@ -260,6 +262,7 @@ async def test_half_a_step_is_not_saved(half, stopped_while_full) -> None:
     assert "middle of a step" in half.result["error"]["message"]
 
 
+@nightly
 @pytest.mark.parametrize("fault", ["answer", pytest.param("refuse", marks=nightly)])
 async def test_a_save_that_there_is_no_room_for_ends_with_the_grace_period(half, stopped_while_full, fault) -> None:
     """Of the loop's own, every two steps. What is saved already does not expire, and the backend's words are told."""

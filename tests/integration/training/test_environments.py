@@ -71,6 +71,7 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
         assert all(any(answer["sequences"][0]["pieces"]) for answer in answers)
 
 
+@nightly
 async def test_a_file_after_hermes_agents_guide_is_trained(half) -> None:
     """Imports, base class, loop and grader by hermes-agent's names; the bundled model's tools are all it cannot use."""
     env = {"group_size": 2, "batch_size": 4, "max_token_length": 440, "enabled_toolsets": ["terminal"], "eval_size": 3}

@@ -175,6 +175,7 @@ async def run_with(half, scripted_environment, tinker_service, case: Case) -> An
     return trainer
 
 
+@nightly
 async def test_errors_the_sdk_retries_only_cost_time(half, scripted_environment, tinker_service) -> None:
     trainer = await run_with(half, scripted_environment, tinker_service, RETRIED)
     assert half.has_succeeded(STEPS), half.result
@@ -183,7 +184,7 @@ async def test_errors_the_sdk_retries_only_cost_time(half, scripted_environment,
     assert RETRIED.log in trainer.log
 
 
-@named(WAITED_OUT, merge=2)
+@named(WAITED_OUT, merge=1)
 async def test_a_backend_that_has_no_room_is_waited_for(half, scripted_environment, tinker_service, case) -> None:
     trainer = await run_with(half, scripted_environment, tinker_service, case)
     assert half.has_succeeded(STEPS), half.result
@@ -191,6 +192,7 @@ async def test_a_backend_that_has_no_room_is_waited_for(half, scripted_environme
     assert half.result["attempt"] == 1
 
 
+@nightly
 async def test_housekeeping_holds_up_no_training(half, scripted_environment, tinker_service) -> None:
     trainer = await run_with(half, scripted_environment, tinker_service, NOT_TIDIED)
     assert half.has_succeeded(STEPS), half.result
@@ -207,7 +209,7 @@ async def test_a_lost_backend_is_reopened(half, scripted_environment, tinker_ser
     assert logged == [str(step) for step in range(1, STEPS + 1)], "each step is logged once, in order"
 
 
-@named(FAILED, merge=3)
+@named(FAILED, merge=2)
 async def test_permanent_errors_are_reported_by_class(half, scripted_environment, tinker_service, case) -> None:
     await run_with(half, scripted_environment, tinker_service, case)
     assert half.result["outcome"] == "failed"
@@ -316,6 +318,7 @@ async def test_a_restarted_service(half, scripted_environment, start_tinker_serv
     assert half.has_succeeded(STEPS), half.result
 
 
+@nightly
 async def test_an_attempt_whose_checkpoint_is_gone(half, scripted_environment, tinker_service) -> None:
     """It ends, and trains again from the one before only if that is allowed; then it says so."""
     config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 1})

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+nightly = pytest.mark.nightly(
+    "tinker-atropos/src/tinker_atropos/trainer", "tinker-atropos/src/tinker_atropos/trajectory_api"
+)
+
 
 def worker_of(pid: int) -> int:
     """The api's worker, which serves: its parent only holds the ports."""
@@ -28,7 +32,12 @@ def frozen(*pids: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "whose", [("trainer",), ("environment",), ("api",), ("trainer", "api", "environment")], ids="+".join
+    "whose",
+    [
+        ("trainer", "api", "environment"),
+        *(pytest.param((each,), marks=nightly) for each in ("trainer", "environment", "api")),
+    ],
+    ids="+".join,
 )
 async def test_a_freeze_of_longer_than_a_lease_costs_no_step(half, whose) -> None:
     config = half.write_config(env={"total_steps": 6})

@@ -13,6 +13,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "AKIA0123456789", "AWS_SECRET_ACCESS_KEY": "s3cr3t-
 URL = "s3://rollouts/team-a/sorting-1"
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/rollout_files")
 async def test_a_bucket_has_all_attempts_and_is_read_with_the_trainer_and_without_it(
     half: TrainingHalf, scripted_environment, s3: str, tmp_path: Path
 ) -> None:

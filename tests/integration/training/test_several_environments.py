@@ -71,6 +71,7 @@ def several(half, eventually):
     return make
 
 
+@nightly
 async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, several) -> None:
     run = several(total_steps=STEPS)
     trainer = await run.start()

@@ -15,8 +15,8 @@ from tests.plugins.tiers import (
     ROOT,
     changed_files,
     is_held,
-    pytest_collection_modifyitems,
     part_of,
+    pytest_collection_modifyitems,
 )
 
 FILE = PurePosixPath("tests/integration/local/test_x.py")

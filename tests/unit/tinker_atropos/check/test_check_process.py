@@ -174,6 +174,7 @@ def test_real_start_prints_one_report_for_a_good_environment(surroundings: dict[
     assert ended.stderr == ""
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/check")
 @pytest.mark.parametrize(("file", "groups"), [("plain_digits.py", 2), ("plain_game.py", 4)])
 def test_an_unmodified_file_is_checked_and_its_leftovers_end_with_it(run_check: Run, file: str, groups: int) -> None:
     ended = run_check(DATA / file, "-o", "json", "--groups", "2")
@@ -183,6 +184,7 @@ def test_an_unmodified_file_is_checked_and_its_leftovers_end_with_it(run_check: 
     assert report["tokens"]["trained"] == report["tokens"]["trained_and_sampled"] > 0
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/check")
 def test_a_task_of_a_library_is_checked(run_check: Run) -> None:
     ended = run_check("reasoning-gym/spell_backward", "-o", "json")
     assert ended.returncode == 0, ended.stdout + ended.stderr

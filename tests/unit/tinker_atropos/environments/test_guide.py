@@ -74,6 +74,7 @@ def test_process_writes_groups_and_a_page(writer: Writer, tmp_path: Path) -> Non
     assert "<strong>write_file</strong>" in page
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments")
 @pytest.mark.process
 def test_evaluate_writes_results_at_temperature_0(writer: Writer, tmp_path: Path) -> None:
     before = len(writer.requests)

@@ -66,6 +66,7 @@ async def test_a_replacement_environment_does_not_repeat_the_baseline(run):
     assert await evaluated_steps(run) == [0, 3]
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 async def test_an_address_that_never_resolves_is_waited_for_until_the_deadline(run):
     environment = await run.start_environment(
         "sort_digits", "--trainer-deadline", "2", RL_API_URL="http://rl-api.invalid:8000"
@@ -110,6 +111,7 @@ def write_source(folder: Path) -> Path:
     return folder / "source"
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 @in_a_namespace
 async def test_source_on_a_read_only_disk_and_a_user_without_a_name(run):
     source = write_source(run.folder)

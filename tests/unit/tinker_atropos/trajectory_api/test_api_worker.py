@@ -172,7 +172,9 @@ async def worker_pid(ops: str, other_than: int = 0) -> int:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.nightly("tinker-atropos/src/tinker_atropos/trajectory_api"))]
+)
 async def test_a_worker_killed_at_random_moments_loses_and_repeats_nothing(api_process, tmp_path: Path, seed) -> None:
     rng, away = random.Random(seed), list[float]()
     with api_process(tmp_path) as api:

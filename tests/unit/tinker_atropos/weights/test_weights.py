@@ -127,6 +127,7 @@ def test_the_instructions_fit_the_adapter(
     assert ("untie them" in told) == ("lm_head" in modules)
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/weights")
 def test_real_start_a_backends_refusal_is_reported_once(
     tinker_service: TinkerServiceProcess, stored_weights: Trained, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ async def test_unmodified_atroposlib_file_serves_a_run(run):
     assert [metrics["plain_digits_0_eval/n"] for metrics in judged] == [8, 8]
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 async def test_two_processes_of_an_unmodified_file_share_its_draws_and_promise_nothing(run):
     """They draw the same sequence, and each draws past what the other was dealt."""
     run.env_section |= {"total_steps": 8}
@@ -213,6 +214,7 @@ async def test_lost_groups_are_counted_by_reason_and_the_run_continues(run, mist
     assert environment.output.count("refused a group") == (metric == "env/groups_refused")
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 async def test_a_stall_because_every_group_is_equal_says_exactly_that(run):
     run.policy.share_right = 0.0
     environment = await run.start_environment("sort_digits")
@@ -303,6 +305,7 @@ async def test_trainer_that_never_starts_is_waited_for_until_the_deadline(run):
     assert "error: the trainer did not start within 1 s" in environment.output
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 async def test_environment_without_contrast_ends_at_the_first_group_deadline(run):
     run.policy.share_right = 1.0
     config = run.write_config(tinker={"max_all_right_replaced": None})
@@ -310,6 +313,7 @@ async def test_environment_without_contrast_ends_at_the_first_group_deadline(run
     assert re.search(r"error: no group accepted yet: .*\d+ groups made, \d+ dropped", environment.output)
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 async def test_environment_that_runs_out_of_items_ends_and_says_so(run):
     file = run.write_environment(
         """
@@ -366,6 +370,7 @@ async def test_sigterm_ends_an_idle_environment_at_once(run):
     assert "stopped as asked" in environment.output
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 async def test_lost_trainer_ends_the_environment_cleanly_and_without_an_evaluation(run):
     environment = await run.start_environment("sort_digits")
     await run.train(steps=1)
@@ -384,6 +389,7 @@ async def test_environment_survives_a_restart_of_the_trajectory_api(run):
     assert len(run.batches) == 3
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 async def test_env_manager_of_an_author_wraps_ours(run):
     file = run.write_environment(
         """
@@ -399,6 +405,7 @@ async def test_env_manager_of_an_author_wraps_ours(run):
     assert re.search(r"sandbox started.*evaluation at step 3.*sandbox stopped", environment.output, re.DOTALL)
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 async def test_a_judge_is_asked_and_never_sampled_as_the_policy(run):
     """The environment's second server, of another model, as its author has it in config_init."""
     file = run.write_environment(
@@ -435,6 +442,7 @@ async def test_evaluations_follow_steps_per_eval(run):
     assert 1 in steps
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
 async def test_resumed_run_keeps_its_baseline_and_makes_up_for_a_missed_evaluation_once(run):
     """The trainer registers at step 4 of 9, and trains two steps at a time: 6, 8, 9."""
     run.env_section |= {"steps_per_eval": 5, "total_steps": 9}

@@ -108,6 +108,7 @@ async def asked_by_verifiers(url: str) -> list[dict]:
     return [json.loads(line) for line in printed.splitlines()]
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/trainer/inference")
 async def test_verifiers_own_client(process, inference) -> None:
     """Its prompt is what our tokenizer renders, and a prompt that is too long is counted here, not by the client."""
     inference.generator.context_length = 1024

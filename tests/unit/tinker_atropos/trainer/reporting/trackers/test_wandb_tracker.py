@@ -26,6 +26,8 @@ from tinker_atropos.trainer.reporting.trackers.wandb_tracker import (
     wandb_tracker,
 )
 
+nightly = pytest.mark.nightly("tinker-atropos/src/tinker_atropos/trainer/reporting")
+
 TELL = "import json, sys, time\nsay = lambda **told: print(json.dumps(told), flush=True)\n"
 PROGRAMS = {
     "refuses": "sys.stdin.readline()\nsay(failure='no such project')",
@@ -267,7 +269,7 @@ async def test_two_attempts_are_one_run_with_increasing_steps(attempts: Attempts
     assert attempts.run.exit_codes == [0, 1]
 
 
-@pytest.mark.parametrize("status", [401, 429])
+@pytest.mark.parametrize("status", [401, pytest.param(429, marks=nightly)])
 async def test_data_a_failing_server_rejects_is_on_disk_and_can_be_sent(attempts: Attempts, status: int) -> None:
     attempts.server.status = status
     wire = await attempts.logged(range(1, 4), connect_share=AWAY_SHARE)
@@ -281,6 +283,7 @@ async def test_data_a_failing_server_rejects_is_on_disk_and_can_be_sent(attempts
     assert len(attempts.run.rows) == 3
 
 
+@nightly
 async def test_the_next_attempt_sends_what_the_previous_one_could_not(attempts: Attempts) -> None:
     attempts.server.status = 500
     await attempts.logged(range(1, 4), connect_share=AWAY_SHARE)
@@ -291,6 +294,7 @@ async def test_the_next_attempt_sends_what_the_previous_one_could_not(attempts: 
     assert [step for step, _ in attempts.run.points("train/loss")] == [1, 2, 3, 4, 5, 6]
 
 
+@nightly
 async def test_a_server_that_dies_mid_run_loses_nothing(attempts: Attempts) -> None:
     sink = await attempts.start(finish_share=AWAY_SHARE)
     for step in (1, 2):
