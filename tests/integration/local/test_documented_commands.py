@@ -54,7 +54,6 @@ def test_the_makefile_demonstrates_what_the_pages_say() -> None:
     assert f"\t@$(BIN)/{INSTEAD['make demo']}\n" in makefile
 
 
-@pytest.mark.nightly("docs/tutorial", "operator/src/rl_operator/cli")
 def test_the_tutorial_leads_to_a_trained_model(shared_rlctl: Rlctl, examples_folder: Path) -> None:
     """What README starts and leaves alone is what the tutorial's first command follows to its end."""
     [detached] = (command for command in README if command.text.endswith("--detach"))

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from tests.integration.local.conftest import Rlctl, run_writer
 
-pytestmark = pytest.mark.timeout(600)  # the first test also trains the parent
+pytestmark = [
+    pytest.mark.timeout(600),  # the first test also trains the parent
+    pytest.mark.nightly("operator/src/rl_operator/local", "tinker-atropos/src/tinker_atropos/trainer"),
+]
 
 WriteRun = Callable[..., str]
 SHORT = {"total_steps": 3, "steps_per_eval": 100, "group_size": 4, "batch_size": 16, "eval_items": 100}
@@ -32,7 +35,6 @@ def _train(rlctl: Rlctl, file: str, name: str) -> None:
     assert over["phase"] == "Succeeded", over
 
 
-@pytest.mark.nightly("operator/src/rl_operator/local", "tinker-atropos/src/tinker_atropos/trainer")
 def test_a_child_continues_with_its_parents_weights_optimizer_and_data(
     shared_rlctl: Rlctl, write_run: WriteRun, parent: dict[str, Any]
 ) -> None:

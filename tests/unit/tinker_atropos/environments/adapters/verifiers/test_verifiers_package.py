@@ -57,7 +57,6 @@ def trained_parts(group):
         assert set(prompts) == {PROMPT_LOGPROB}
 
 
-@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/adapters/verifiers")
 @pytest.mark.parametrize(
     ("taskset", "groups", "answers"),
     [("sort-digits-vf", 1, 4), ("guess_number_vf", 1, None), ("ask_and_answer_vf", 2, 8)],
