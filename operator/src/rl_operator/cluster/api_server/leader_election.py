@@ -189,7 +189,7 @@ class LeaderElector:
     async def _renew(self) -> None:
         """Renew once, with retries; a process that was suspended for too long does not even try."""
         deadline = self._renewed_at + self._times.patience
-        cause: object = "this process stood still"
+        cause: object = None
         while (left := deadline - time.monotonic()) > 0:
             try:
                 async with asyncio.timeout(min(self._times.call, left)):
@@ -197,12 +197,13 @@ class LeaderElector:
             except LeaseLostError:
                 raise
             except TimeoutError:
-                if left >= self._times.call:  # a call that was cut short says nothing
+                if cause is None or left >= self._times.call:  # one that was cut short hides no other's answer
                     cause = "the API server did not answer in time"
             except OperatorError as error:
                 cause = error
             await asyncio.sleep(self._times.retry)
-        raise LeaseLostError(f"{self} was not renewed for {self._times.patience:.0f} s: {cause}")
+        why = cause or "this process stood still"
+        raise LeaseLostError(f"{self} was not renewed for {self._times.patience:.0f} s: {why}")
 
     async def _renew_once(self) -> None:
         sent_at = time.monotonic()
@@ -237,7 +238,7 @@ class LeaderElector:
             log.info("%s was not given back and ends in %d s: %s", self, self._times.duration, error)
 
     async def _give_back(self) -> None:
-        """A renewal that was cancelled under way may have arrived all the same."""
+        """A renewal that was canceled under way may have arrived all the same."""
         nobodys = replace(self._seen, holder="", duration=1, renewed=micro_time(self._clock()))
         try:
             await self._update(nobodys)

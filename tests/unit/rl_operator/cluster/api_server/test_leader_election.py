@@ -185,7 +185,7 @@ async def test_a_released_lease_is_free_at_once(api: LeaseApi, elect: Elect) -> 
     assert api.spec["leaseTransitions"] == 1
 
 
-async def test_a_lease_is_released_though_a_cancelled_renewal_arrived(api: LeaseApi, elect: Elect) -> None:
+async def test_a_lease_is_released_though_a_canceled_renewal_arrived(api: LeaseApi, elect: Elect) -> None:
     elector = elect("one")
     await acquired(elector)
     api._stored({**api.lease, "spec": {**api.spec, "renewTime": "later"}})
@@ -251,6 +251,21 @@ async def test_failures_are_survived_until_others_may_take_over(api: LeaseApi, e
         with pytest.raises(LeaseLostError, match=rf"was not renewed for 2 s: .*{code}"):
             await asyncio.wait_for(task, 60)
         assert elector.leads, "nobody else can have it yet"
+
+
+async def test_what_the_api_server_said_is_told_though_the_last_call_was_cut_short(api: LeaseApi, elect: Elect) -> None:
+    times = LeaseTimes(duration=2)
+    elector = elect("one", times)
+
+    async def trouble(_: str) -> int:
+        if time.monotonic() > elector._renewed_at + times.patience - times.call:
+            await asyncio.sleep(60)
+        return 503
+
+    async with keeping(elector) as task:
+        api.trouble = trouble
+        with pytest.raises(LeaseLostError, match=r"was not renewed for 2 s: .*said 503"):
+            await asyncio.wait_for(task, 60)
 
 
 async def test_an_unresponsive_api_server_is_not_waited_for(api: LeaseApi, elect: Elect) -> None:
