@@ -76,7 +76,6 @@ def test_missing_permissions(control_plane: ControlPlane) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.nightly("operator/src/rl_operator/process", "operator/src/rl_operator/cluster")
 def test_revoked_credentials_end_it(lonely_plane: ControlPlane) -> None:
     process = OperatorProcess(lonely_plane.kubeconfig(FORMER_TOKEN), "--namespace", "default", "--log-format", "text")
     try:

@@ -118,7 +118,6 @@ def test_one_file_with_all_documents(shared_rlctl: Rlctl, tmp_path: Path) -> Non
 
 
 @pytest.mark.nightly("operator/src/rl_operator/local/pods", "operator/src/rl_operator/local/programs")
-@pytest.mark.nightly("operator/src/rl_operator/local/pods", "operator/src/rl_operator/local/programs")
 def test_two_environments(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
     file = write_run("pair", config=LONG, environmentReplicas=2)

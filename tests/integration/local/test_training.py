@@ -119,7 +119,6 @@ def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run:
     assert others[-1]["steps"] == STEPS  # a busy machine may take longer than one attempt's 5 s to start a service
 
 
-@nightly
 def test_a_killed_backend_returns_where_it_was(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     """A patient trainer reopens what it saved there, and the attempt continues."""
     rlctl, file = shared_rlctl, write_run("patient", config=LONG, trainer=SAVES_EACH_STEP)

@@ -2,14 +2,11 @@
 
 import json
 
-import pytest
-
 PRICES = json.dumps({"prefill": 1000, "sample": 1000, "train": 1000, "currency": "EUR"})
 BUDGET = 2.0
 """A step of the scripted environment uses a few hundred tokens of each kind: less than 1 EUR."""
 
 
-@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/trainer")
 async def test_a_run_stops_before_its_budget_is_passed_and_continues_with_a_higher_one(
     half, scripted_environment
 ) -> None:

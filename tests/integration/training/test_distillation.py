@@ -9,7 +9,7 @@ nightly = pytest.mark.nightly(
 
 
 @nightly
-@pytest.mark.parametrize("top_k", [pytest.param(1, marks=nightly), 4])
+@pytest.mark.parametrize("top_k", [1, 4])
 async def test_a_run_learns_from_a_teacher_that_is_served_beside_it(half, top_k: int) -> None:
     port = free_port()
     teacher = await half.start("teacher", "--base-model", "bundled", "--port", str(port))

@@ -262,7 +262,6 @@ async def test_half_a_step_is_not_saved(half, stopped_while_full) -> None:
     assert "middle of a step" in half.result["error"]["message"]
 
 
-@nightly
 @pytest.mark.parametrize("fault", ["answer", pytest.param("refuse", marks=nightly)])
 async def test_a_save_that_there_is_no_room_for_ends_with_the_grace_period(half, stopped_while_full, fault) -> None:
     """Of the loop's own, every two steps. What is saved already does not expire, and the backend's words are told."""

@@ -89,7 +89,6 @@ async def test_poker_of_two_agents(half, verifiers_program) -> None:
 
 
 @nightly
-@nightly
 async def test_a_game_without_its_word_lists_says_what_is_missing(half, verifiers_program) -> None:
     config = half.write_config(env={"taskset": {"game": "Hangman-v0"}, "max_token_length": 1900})
     await half.start_api()

@@ -27,7 +27,6 @@ async def asked_by(python: str, url: str) -> dict[str, dict]:
 
 
 @pytest.mark.nightly("tinker-atropos/src/tinker_atropos/chat")
-@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/chat")
 async def test_all_understand_text_and_calls(process, inference) -> None:
     python = os.environ.get("RL_CLIENTS_PYTHON")
     if not python:
